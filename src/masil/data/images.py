@@ -1,0 +1,134 @@
+"""Labelled images that are decoded only when asked for, always as uint8 and always in one shape."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Self, final
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from masil.errors import InputError
+
+Index = Tensor | Sequence[int] | slice
+
+
+@final
+@dataclass(frozen=True)
+class Framing:
+    """How a picture becomes a square: its shorter side is resized to `resize`, then the central `crop` square is cut."""
+
+    resize: int
+    crop: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.crop <= self.resize:
+            raise InputError(f"A framing cuts {self.crop} px out of {self.resize} px; it needs 1 <= crop <= resize.")
+
+
+class Images(ABC):
+    """A sequence of labelled images. Subsets are views: no pixel is copied until `load`."""
+
+    labels: Tensor  # int64 [n]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @abstractmethod
+    def load(self, index: Index, framing: Framing) -> Tensor:
+        """Decode the images at `index` into uint8 [n 3 crop crop]."""
+
+    @abstractmethod
+    def subset(self, index: Index) -> Self:
+        """Give the images at `index`, in that order, without decoding or copying any."""
+
+    @abstractmethod
+    def relabel(self, labels: Tensor) -> Self:
+        """Give the same images with other labels."""
+
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """Give a checksum of what the images are (not of their labels), the key under which their activations are kept."""
+
+    @abstractmethod
+    def name(self, position: int) -> str:
+        """Say which image is at `position`, for messages and reports."""
+
+
+@final
+class ArrayImages(Images):
+    """Images of one size held in memory as uint8 [N 3 h w]; `rows` says which of them these are."""
+
+    def __init__(self, pixels: np.ndarray, labels: Tensor, rows: Tensor | None = None, source: str = "array") -> None:
+        if pixels.ndim != 4 or pixels.shape[1] != 3 or pixels.dtype != np.uint8:
+            raise InputError(f"Images must be uint8 of shape [n 3 h w], but are {pixels.dtype} of shape {pixels.shape}.")
+        self.pixels = pixels
+        self.rows = torch.arange(len(pixels)) if rows is None else rows
+        self.labels = labels.to(torch.int64)
+        self.source = source
+        if len(self.labels) != len(self.rows):
+            raise InputError(f"There are {len(self.rows)} images but {len(self.labels)} labels.")
+
+    def load(self, index: Index, framing: Framing) -> Tensor:
+        """Take the rows, and resize and crop them if their size is not the one asked for."""
+        chosen = torch.from_numpy(self.pixels[as_rows(self.rows, index).numpy()])
+        h, w = chosen.shape[2:]
+        if (h, w) == (framing.crop, framing.crop) and framing.resize == framing.crop:
+            return chosen
+        scale = framing.resize / min(h, w)
+        size = (max(framing.crop, round(h * scale)), max(framing.crop, round(w * scale)))
+        if (h, w) != size:
+            chosen = functional.interpolate(chosen, size=size, mode="bilinear", antialias=True)
+        top, left = (size[0] - framing.crop) // 2, (size[1] - framing.crop) // 2
+        return chosen[:, :, top : top + framing.crop, left : left + framing.crop].contiguous()
+
+    def subset(self, index: Index) -> Self:
+        """Give a view of the same pixels."""
+        positions = as_rows(torch.arange(len(self)), index)
+        return type(self)(self.pixels, self.labels[positions], self.rows[positions], self.source)
+
+    def relabel(self, labels: Tensor) -> Self:
+        """Give the same pixels with other labels."""
+        return type(self)(self.pixels, labels, self.rows, self.source)
+
+    def fingerprint(self) -> str:
+        """Hash the pixels of these rows."""
+        state = hashlib.sha256(str(self.pixels.shape[1:]).encode())
+        for rows in self.rows.split(4096):
+            state.update(self.pixels[rows.numpy()].tobytes())
+        return state.hexdigest()
+
+    def name(self, position: int) -> str:
+        """Name the array and the row."""
+        return f"{self.source}[{int(self.rows[position])}]"
+
+
+def as_rows(rows: Tensor, index: Index) -> Tensor:
+    """Apply an index to a vector of row numbers, refusing positions that are not there."""
+    if isinstance(index, slice):
+        return rows[index]
+    positions = torch.as_tensor(index, dtype=torch.int64)
+    if positions.numel() and not (0 <= int(positions.min()) and int(positions.max()) < len(rows)):
+        raise InputError(f"Image {int(positions.max())} was asked for, but there are only {len(rows)}.")
+    return rows[positions]
+
+
+@final
+@dataclass(frozen=True)
+class Dataset:
+    """Named classes with training and test images; label i is `classes[i]`.
+
+    `shots` are the field's standard shots where there are lists of them: for session 1, 2, … the positions in `train`.
+    """
+
+    name: str
+    classes: tuple[str, ...]
+    train: Images
+    test: Images
+    shots: Mapping[int, Tensor] | None = None
+    notes: tuple[str, ...] = field(default=())  # what was skipped on loading, as sentences
