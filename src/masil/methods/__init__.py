@@ -1,0 +1,7 @@
+"""What the benchmark compares, behind one interface."""
+
+from masil.methods.method import Method
+from masil.methods.nearest_mean import NearestMean
+from masil.methods.table import METHODS
+
+__all__ = ["METHODS", "Method", "NearestMean"]

@@ -1,0 +1,8 @@
+"""Every method by name."""
+
+from collections.abc import Callable, Mapping
+
+from masil.methods.method import Method
+from masil.methods.nearest_mean import NearestMean
+
+METHODS: Mapping[str, Callable[[], Method]] = {"nearest-mean": NearestMean}

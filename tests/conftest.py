@@ -1,0 +1,27 @@
+"""What every test shares: where real data are, and a cache folder of the test run's own."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def data_folder() -> str:
+    """The folder of real data sets that MASIL_DATA names; the test is skipped where there is none."""
+    folder = os.environ.get("MASIL_DATA")
+    if not folder:
+        pytest.skip("needs real data sets; set MASIL_DATA to the folder that holds them")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep tests away from the user's cache; one cache folder serves a whole test run."""
+    monkeypatch.setenv("MASIL_CACHE", str(_cache(tmp_path_factory)))
+
+
+def _cache(factory: pytest.TempPathFactory) -> Path:
+    folder = factory.getbasetemp() / "masil-cache"
+    folder.mkdir(exist_ok=True)
+    return folder

@@ -1,0 +1,23 @@
+import pytest
+
+from masil.errors import InputError, MasilError, UnknownNameError, lookup, suggest
+
+
+def test_a_near_miss_is_suggested_whatever_its_case() -> None:
+    assert suggest("CIFAR10", ["cifar100", "cub200"]) == "did you mean 'cifar100'?"
+    assert suggest("zebra", ["cub200", "cifar100"]) == "known are: cifar100, cub200."
+    assert suggest("zebra", []) == "none is known."
+
+
+def test_lookup_gives_the_entry_or_a_sentence() -> None:
+    table = {"cifar100": 1, "cub200": 2}
+    assert lookup("data set", "cub200", table) == 2
+    with pytest.raises(UnknownNameError) as caught:
+        lookup("data set", "cub20", table)
+    assert str(caught.value) == "There is no data set called 'cub20'; did you mean 'cub200'?"
+
+
+def test_the_family_is_also_what_python_expects() -> None:
+    assert issubclass(UnknownNameError, KeyError)
+    assert issubclass(InputError, ValueError)
+    assert all(issubclass(kind, MasilError) for kind in (UnknownNameError, InputError))

@@ -1,0 +1,105 @@
+import errno
+import os
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from masil.errors import StorageError
+from masil.files import atomic_path, cache_folder, digest, read_json, write_bytes, write_json
+
+
+def test_a_write_replaces_the_file_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
+    target = tmp_path / "new" / "model.json"
+    write_json(target, {"é": 1})
+    write_json(target, {"é": 2})
+    assert read_json(target) == {"é": 2}
+    assert list(target.parent.iterdir()) == [target]
+
+
+def test_an_error_while_writing_keeps_the_old_file(tmp_path: Path) -> None:
+    target = tmp_path / "kept"
+    write_bytes(target, b"old")
+    with pytest.raises(RuntimeError, match="half way"), atomic_path(target) as part:
+        part.write_bytes(b"new, but only half of i")
+        raise RuntimeError("half way")
+    assert target.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_a_process_killed_while_writing_leaves_the_old_file(tmp_path: Path) -> None:
+    target = tmp_path / "kept"
+    write_bytes(target, b"old")
+    script = (
+        "import os, signal, sys, pathlib\n"
+        "from masil.files import atomic_path\n"
+        "with atomic_path(pathlib.Path(sys.argv[1])) as part:\n"
+        "    part.write_bytes(b'x' * 100000)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script, str(target)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert target.read_bytes() == b"old"
+
+
+def test_a_new_file_has_the_permissions_of_an_ordinary_one(tmp_path: Path) -> None:
+    (tmp_path / "ordinary").write_bytes(b"")
+    write_bytes(tmp_path / "atomic", b"")
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
+    assert len(modes) == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "sentence"),
+    [
+        (errno.ENOSPC, "The disk is full: .*model was not written, and what was there before is unchanged"),
+        (errno.EACCES, "model cannot be written: no permission to write in"),
+        (errno.EIO, r"model cannot be written \(.*Input/output error"),
+    ],
+)
+def test_a_disk_that_refuses_is_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, sentence: str
+) -> None:
+    def refuse(_: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr("masil.files.files.os.fsync", refuse)
+    with pytest.raises(StorageError, match=sentence):
+        write_bytes(tmp_path / "model", b"new")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_a_file_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(StorageError, match="cannot be written"):
+        write_bytes(tmp_path / "file" / "model", b"new")
+
+
+def test_unreadable_json_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="There is no file"):
+        read_json(tmp_path / "absent")
+    (tmp_path / "half").write_text('{"a": ')
+    with pytest.raises(StorageError, match="half cannot be read as JSON"):
+        read_json(tmp_path / "half")
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        write_json(tmp_path / "nan", float("nan"))
+
+
+def test_digest_is_the_known_one(tmp_path: Path) -> None:
+    (tmp_path / "abc").write_bytes(b"abc")
+    assert digest(tmp_path / "abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    assert digest(tmp_path / "abc", "md5") == "900150983cd24fb0d6963f7d28e17f72"
+
+
+def test_the_cache_is_where_the_user_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("MASIL_CACHE", str(tmp_path))
+    assert cache_folder("onnx") == tmp_path / "onnx"
+    monkeypatch.delenv("MASIL_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    monkeypatch.setattr("masil.files.files.sys.platform", "linux")
+    assert cache_folder() == tmp_path / "xdg" / "masil"
+    monkeypatch.setattr("masil.files.files.sys.platform", "darwin")
+    assert cache_folder() == Path.home() / "Library" / "Caches" / "masil"

@@ -1,0 +1,157 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from masil.data import ArrayImages, Dataset
+from masil.errors import DataError, InputError
+from masil.protocol import PROTOCOLS, Protocol, once, sessions
+
+SHAPE = Protocol("small", "blocks", base_classes=4, sessions=2, way=3, shot=2)
+
+
+def blocks(classes: int = 10, train: int = 6, test: int = 3, seed: int = 0) -> Dataset:
+    """Images whose first pixel is their position and whose labels are shuffled, so that any mix-up shows."""
+
+    def part(each: int) -> ArrayImages:
+        labels = torch.arange(classes).repeat_interleave(each)[
+            torch.randperm(classes * each, generator=torch.Generator().manual_seed(seed))
+        ]
+        pixels = np.zeros((len(labels), 3, 4, 4), np.uint8)
+        pixels[:, 0, 0, 0] = np.arange(len(labels))
+        return ArrayImages(pixels, labels)
+
+    return Dataset("blocks", tuple(f"class {i}" for i in range(classes)), part(train), part(test))
+
+
+def positions(images: ArrayImages) -> list[int]:
+    return images.rows.tolist()
+
+
+def test_a_session_holds_its_own_training_data_and_the_test_data_of_every_class_seen() -> None:
+    dataset = blocks()
+    for session in sessions(SHAPE, dataset, draw=3):
+        assert set(session.train.labels.tolist()) == set(session.labels) == set(SHAPE.labels(session.number))
+        assert len(session.train) == (4 * 6 if session.number == 0 else 3 * 2)
+        seen = list(SHAPE.seen(session.number))
+        assert sorted(positions(session.test)) == [i for i, y in enumerate(dataset.test.labels.tolist()) if y in seen]
+        for images, source in ((session.train, dataset.train), (session.test, dataset.test)):
+            assert torch.equal(images.labels, source.labels[images.rows])
+
+
+def test_draws_repeat_differ_and_do_not_depend_on_the_other_classes() -> None:
+    dataset = blocks()
+
+    def shots(draw: int, shape: Protocol = SHAPE) -> dict[int, list[int]]:
+        found: dict[int, list[int]] = {}
+        for session in list(sessions(shape, dataset, draw))[1:]:
+            for label in session.labels:
+                found[label] = sorted(session.train.rows[session.train.labels == label].tolist())
+        return found
+
+    assert shots(1) == shots(1) != shots(2)
+    wider = replace(SHAPE, sessions=1, way=6)
+    assert shots(1, wider) == shots(1)
+
+
+def test_an_order_renumbers_the_classes_in_the_order_they_are_taught() -> None:
+    dataset = blocks()
+    order = (9, 8, 7, 6, 5, 4, 3, 2, 1, 0)
+    for session in sessions(replace(SHAPE, order=order), dataset, draw=0):
+        assert session.names == tuple(f"class {order[label]}" for label in session.labels)
+        truth = dataset.test.labels[session.test.rows]
+        assert torch.equal(session.test.labels, 9 - truth)
+
+
+def test_standard_shots_are_taken_when_no_draw_is_named() -> None:
+    dataset = blocks()
+    listed = {
+        number: torch.cat([(dataset.train.labels == y).nonzero().flatten()[-2:] for y in SHAPE.labels(number)])
+        for number in (1, 2)
+    }
+    dataset = replace(dataset, shots=listed)
+    assert [positions(s.train) for s in sessions(SHAPE, dataset)][1:] == [listed[1].tolist(), listed[2].tolist()]
+    assert [positions(s.train) for s in sessions(SHAPE, dataset, draw=0)][1:] != [
+        listed[1].tolist(),
+        listed[2].tolist(),
+    ]
+
+
+def test_without_lists_the_shots_are_those_of_draw_0() -> None:
+    dataset = blocks()
+    assert [positions(s.train) for s in sessions(SHAPE, dataset)] == [
+        positions(s.train) for s in sessions(SHAPE, dataset, draw=0)
+    ]
+
+
+def test_lists_that_break_the_protocol_are_refused() -> None:
+    dataset = blocks()
+    of = [(dataset.train.labels == y).nonzero().flatten() for y in range(10)]
+    good = torch.cat([of[y][:2] for y in (4, 5, 6)])
+
+    def play(first: torch.Tensor) -> None:
+        list(sessions(SHAPE, replace(dataset, shots={1: first}), draw=None))
+
+    with pytest.raises(
+        DataError, match="shots of session 1 hold 'class 0', which is not one of the session's classes 4 … 6"
+    ):
+        play(torch.cat([good, of[0][:1]]))
+    with pytest.raises(DataError, match="session 1 hold 1 images of 'class 6', but the protocol takes 2"):
+        play(good[:-1])
+    with pytest.raises(DataError, match="no standard shots for session 2; choose them with `draw`"):
+        play(good)
+
+
+def test_a_protocol_larger_than_the_data_set_is_refused() -> None:
+    with pytest.raises(DataError, match=r"needs 13 classes \(4 \+ 3 × 3\) but 'blocks' has 10"):
+        sessions(replace(SHAPE, sessions=3), blocks())
+    with pytest.raises(DataError, match=r"asks for class 10, but 'blocks' has 0 … 9"):
+        sessions(replace(SHAPE, order=(0, 1, 2, 3, 4, 5, 6, 7, 8, 10)), blocks())
+
+
+def test_a_class_with_too_few_images_is_named_before_the_first_session() -> None:
+    with pytest.raises(
+        DataError, match="Session 1 needs 7 training images of 'class 4' but there are only 6. Add some"
+    ):
+        sessions(replace(SHAPE, shot=7), blocks())
+    short = blocks()
+    short = replace(short, train=short.train.subset((short.train.labels != 2).nonzero().flatten()))
+    with pytest.raises(DataError, match="Session 0 needs 1 training image of 'class 2' but there is none"):
+        sessions(SHAPE, short)
+    untested = blocks()
+    untested = replace(untested, test=untested.test.subset((untested.test.labels != 5).nonzero().flatten()))
+    with pytest.raises(DataError, match="Session 1 teaches 'class 5', but there is no test image of it"):
+        sessions(SHAPE, untested)
+
+
+def test_a_class_that_returns_is_refused() -> None:
+    first, second, third = sessions(SHAPE, blocks(), draw=0)
+    stream = once([first, second, replace(third, names=("class 8", "class 4", "class 9"))])
+    assert next(stream) is first
+    assert next(stream) is second
+    with pytest.raises(InputError, match="Session 2 teaches 'class 4' again, which session 1 has taught"):
+        next(stream)
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("name", "base", "shots", "test"),
+    [
+        ("cifar100", 30_000, 25, [6000, *[500] * 8]),
+        ("cub200", 3_000, 50, [2864, 279, 287, 298, 300, 298, 288, 297, 295, 288, 300]),
+    ],
+)
+def test_the_standard_protocols_have_the_published_sizes(
+    name: str, base: int, shots: int, test: list[int], data_folder: str
+) -> None:
+    from masil.data import load
+
+    dataset = load(name, data_folder)
+    stream = list(sessions(PROTOCOLS[name], dataset))
+    assert [len(s.train) for s in stream] == [base] + [shots] * PROTOCOLS[name].sessions
+    assert [len(s.test) for s in stream] == np.cumsum(test).tolist()
+    for session in stream[1:]:
+        counts = torch.bincount(session.train.labels, minlength=PROTOCOLS[name].classes)
+        assert counts[list(session.labels)].tolist() == [5] * PROTOCOLS[name].way
+        assert torch.equal(dataset.shots[session.number], dataset.shots[session.number].unique())
