@@ -79,13 +79,13 @@ def check_disk():
 def pip(bin_folder, *arguments):
     """Run pip, passing its output on, and explain a failure."""
     command = [os.path.join(bin_folder, "python"), "-m", "pip", "--disable-pip-version-check", *arguments]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
     lines = []
-    for line in process.stdout:
-        lines.append(line)
-        if line.startswith(("Collecting", "Downloading", "Installing", "Successfully", "ERROR", "Looking", "Building")):
-            say("      " + line.rstrip()[:150])
-    if process.wait() != 0:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True) as process:
+        for line in process.stdout:
+            lines.append(line)
+            if line.startswith(("Collecting", "Installing", "Successfully", "ERROR", "Building")):
+                say("      " + line.rstrip()[:120])
+    if process.returncode != 0:
         stop(explain("".join(lines)))
 
 

@@ -1,0 +1,5 @@
+"""`python -m masil` is the `masil` command."""
+
+from masil.cli import main
+
+main()

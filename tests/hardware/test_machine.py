@@ -1,0 +1,135 @@
+import importlib.metadata
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from masil.hardware import machine
+
+CPUINFO = """processor\t: 0
+model name\t: Genuine Processor @ 2.80GHz
+flags\t\t: sse2 avx2 amx_tile
+\nprocessor\t: 1
+model name\t: Another
+flags\t\t: sse2
+"""
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    """Answer reads of /proc and /sys from a folder of the test's own."""
+
+    class Rooted(type(tmp_path)):
+        def __new__(cls, *parts):
+            place = Path(*parts)
+            return Path(tmp_path, *place.parts[1:]) if place.parts[:2] in (("/", "proc"), ("/", "sys")) else place
+
+    monkeypatch.setattr(machine, "Path", Rooted)
+    machine._cpuinfo.cache_clear()
+    machine.key.cache_clear()
+
+    def write(name, content):
+        place = tmp_path / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(content)
+        machine._cpuinfo.cache_clear()
+        machine.key.cache_clear()
+
+    yield write
+    machine._cpuinfo.cache_clear()
+    machine.key.cache_clear()
+
+
+def test_model_and_flags_are_those_of_the_first_processor(files):
+    files("proc/cpuinfo", CPUINFO)
+    assert machine.cpu_model() == "Genuine Processor @ 2.80GHz"
+    assert machine.cpu_flags() == ("amx_tile", "avx2", "sse2")
+
+
+def test_without_cpuinfo_there_is_still_a_model(files, monkeypatch):
+    monkeypatch.setenv("PROCESSOR_IDENTIFIER", "Intel64 Family 6")
+    assert machine.cpu_model() == "Intel64 Family 6"
+    assert machine.cpu_flags() == ()
+
+
+@pytest.mark.parametrize(
+    ("written", "cores"),
+    [
+        ({}, 16),
+        ({"cpu.max": "max 100000"}, 16),
+        ({"cpu.max": "200000 100000"}, 2),
+        ({"cpu.max": "50000 100000"}, 1),
+        ({"cpu.max": "garbage"}, 16),
+        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, 16),
+        ({"cpu/cpu.cfs_quota_us": "400000", "cpu/cpu.cfs_period_us": "100000"}, 4),
+    ],
+)
+def test_a_container_s_quota_limits_the_cores(files, monkeypatch, written, cores):
+    monkeypatch.setattr(os, "cpu_count", lambda: 16)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(16)), raising=False)
+    for name, content in written.items():
+        files(f"sys/fs/cgroup/{name}", content)
+    assert machine.usable_cores() == cores
+
+
+def test_an_affinity_mask_limits_the_cores(files, monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 16)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3, 5}, raising=False)
+    monkeypatch.setattr(sys, "platform", "linux")
+    assert machine.usable_cores() == 2
+
+
+def test_the_load_is_per_core_and_none_where_the_system_does_not_say(monkeypatch):
+    monkeypatch.setattr(machine, "usable_cores", lambda: 4)
+    monkeypatch.setattr(os, "getloadavg", lambda: (6.0, 1.0, 1.0), raising=False)
+    assert machine.load() == 1.5
+    monkeypatch.delattr(os, "getloadavg")
+    assert machine.load() == 0.0
+
+
+def test_a_container_s_limit_is_the_memory(files):
+    total = machine.memory()
+    assert total is not None
+    files("sys/fs/cgroup/memory.max", "max")
+    assert machine.memory() == total
+    files("sys/fs/cgroup/memory.max", "1000000")
+    assert machine.memory() == 1_000_000
+
+
+def test_cards_are_named_by_the_driver_s_files(files):
+    assert machine.gpu_names() == []
+    files("proc/driver/nvidia/gpus/0000:01:00.0/information", "Model: \t\t NVIDIA A100\nIRQ: 5\n")
+    files("proc/driver/nvidia/gpus/0000:02:00.0/information", "")
+    assert machine.gpu_names() == ["NVIDIA A100", "unknown"]
+
+
+def test_torch_s_version_is_read_from_its_files():
+    assert machine.torch_version() == importlib.metadata.version("torch")
+
+
+def test_a_torch_that_is_not_there_is_missing(monkeypatch):
+    monkeypatch.setattr(machine.importlib.util, "find_spec", lambda _: None)
+    assert machine.torch_version() == "missing"
+
+
+def test_the_key_changes_with_all_that_may_change_the_answer(files, monkeypatch):
+    def fresh():
+        machine.key.cache_clear()
+        return machine.key()
+
+    files("proc/cpuinfo", CPUINFO)
+    keys = [fresh()]
+    assert fresh() == keys[0]
+    files("proc/cpuinfo", CPUINFO.replace(" amx_tile", ""))
+    keys.append(fresh())
+    files("proc/driver/nvidia/gpus/0/information", "Model: NVIDIA A100\n")
+    keys.append(fresh())
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    keys.append(fresh())
+    for name, value in (("usable_cores", 3), ("torch_version", "3.0")):
+        monkeypatch.setattr(machine, name, lambda value=value: value)
+        keys.append(fresh())
+    monkeypatch.setattr(machine, "PROBE_VERSION", 999)
+    keys.append(fresh())
+    assert len(set(keys)) == len(keys) == 7
