@@ -1,0 +1,32 @@
+"""Labelled images: where they come from, how they are decoded, augmented and cropped."""
+
+from masil.data.augment import Augmentation, augment
+from masil.data.crops import crops
+from masil.data.datasets import DATASETS, Source, data_root, load, locate
+from masil.data.decode import decode_image, frame_image
+from masil.data.files import FileImages
+from masil.data.folder import read_folder
+from masil.data.images import ArrayImages, Dataset, Framing, Images
+from masil.data.mixing import Mixed, cutmix, mixup
+
+__all__ = [
+    "DATASETS",
+    "ArrayImages",
+    "Augmentation",
+    "Dataset",
+    "FileImages",
+    "Framing",
+    "Images",
+    "Mixed",
+    "Source",
+    "augment",
+    "crops",
+    "cutmix",
+    "data_root",
+    "decode_image",
+    "frame_image",
+    "load",
+    "locate",
+    "mixup",
+    "read_folder",
+]

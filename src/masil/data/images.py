@@ -21,7 +21,7 @@ Index = Tensor | Sequence[int] | slice
 @final
 @dataclass(frozen=True)
 class Framing:
-    """How a picture becomes a square: its shorter side is resized to `resize`, then the central `crop` square is cut."""
+    """How a picture becomes a square: its shorter side is resized to `resize`, then the central `crop` square cut."""
 
     resize: int
     crop: int
@@ -29,6 +29,11 @@ class Framing:
     def __post_init__(self) -> None:
         if not 1 <= self.crop <= self.resize:
             raise InputError(f"A framing cuts {self.crop} px out of {self.resize} px; it needs 1 <= crop <= resize.")
+
+    def resized(self, h: int, w: int) -> tuple[int, int]:
+        """Give the height and width a picture has once its shorter side is `resize`."""
+        scale = self.resize / min(h, w)
+        return max(self.crop, round(h * scale)), max(self.crop, round(w * scale))
 
 
 class Images(ABC):
@@ -53,7 +58,7 @@ class Images(ABC):
 
     @abstractmethod
     def fingerprint(self) -> str:
-        """Give a checksum of what the images are (not of their labels), the key under which their activations are kept."""
+        """Give a checksum of the images (not of their labels), the key under which their activations are kept."""
 
     @abstractmethod
     def name(self, position: int) -> str:
@@ -66,7 +71,7 @@ class ArrayImages(Images):
 
     def __init__(self, pixels: np.ndarray, labels: Tensor, rows: Tensor | None = None, source: str = "array") -> None:
         if pixels.ndim != 4 or pixels.shape[1] != 3 or pixels.dtype != np.uint8:
-            raise InputError(f"Images must be uint8 of shape [n 3 h w], but are {pixels.dtype} of shape {pixels.shape}.")
+            raise InputError(f"Images must be uint8 [n 3 h w], but are {pixels.dtype} of shape {pixels.shape}.")
         self.pixels = pixels
         self.rows = torch.arange(len(pixels)) if rows is None else rows
         self.labels = labels.to(torch.int64)
@@ -75,13 +80,14 @@ class ArrayImages(Images):
             raise InputError(f"There are {len(self.rows)} images but {len(self.labels)} labels.")
 
     def load(self, index: Index, framing: Framing) -> Tensor:
-        """Take the rows, and resize and crop them if their size is not the one asked for."""
+        """Take the rows; if they are not of the size asked for, resize (bilinear, antialiased) and cut the centre."""
         chosen = torch.from_numpy(self.pixels[as_rows(self.rows, index).numpy()])
         h, w = chosen.shape[2:]
         if (h, w) == (framing.crop, framing.crop) and framing.resize == framing.crop:
             return chosen
-        scale = framing.resize / min(h, w)
-        size = (max(framing.crop, round(h * scale)), max(framing.crop, round(w * scale)))
+        if not len(chosen):
+            return chosen.new_empty((0, 3, framing.crop, framing.crop))
+        size = framing.resized(h, w)
         if (h, w) != size:
             chosen = functional.interpolate(chosen, size=size, mode="bilinear", antialias=True)
         top, left = (size[0] - framing.crop) // 2, (size[1] - framing.crop) // 2
@@ -99,8 +105,9 @@ class ArrayImages(Images):
     def fingerprint(self) -> str:
         """Hash the pixels of these rows."""
         state = hashlib.sha256(str(self.pixels.shape[1:]).encode())
-        for rows in self.rows.split(4096):
-            state.update(self.pixels[rows.numpy()].tobytes())
+        rows = self.rows.numpy()
+        for start in range(0, len(rows), 4096):
+            state.update(self.pixels[rows[start : start + 4096]].tobytes())
         return state.hexdigest()
 
     def name(self, position: int) -> str:
@@ -109,12 +116,18 @@ class ArrayImages(Images):
 
 
 def as_rows(rows: Tensor, index: Index) -> Tensor:
-    """Apply an index to a vector of row numbers, refusing positions that are not there."""
+    """Apply an index (positions, a slice or a mask) to row numbers, refusing positions that are not there."""
     if isinstance(index, slice):
         return rows[index]
-    positions = torch.as_tensor(index, dtype=torch.int64)
-    if positions.numel() and not (0 <= int(positions.min()) and int(positions.max()) < len(rows)):
-        raise InputError(f"Image {int(positions.max())} was asked for, but there are only {len(rows)}.")
+    positions = torch.as_tensor(index).cpu()
+    if positions.dtype == torch.bool:
+        if len(positions) != len(rows):
+            raise InputError(f"A mask of {len(positions)} was given for {len(rows)} images.")
+        return rows[positions]
+    positions = positions.to(torch.int64)
+    outside = positions[(positions < 0) | (positions >= len(rows))]
+    if len(outside):
+        raise InputError(f"Image {int(outside[0])} was asked for, but there are {len(rows)}, counted from 0.")
     return rows[positions]
 
 
@@ -132,3 +145,11 @@ class Dataset:
     test: Images
     shots: Mapping[int, Tensor] | None = None
     notes: tuple[str, ...] = field(default=())  # what was skipped on loading, as sentences
+
+    def __post_init__(self) -> None:
+        for split, images in (("training", self.train), ("test", self.test)):
+            if len(images) and not 0 <= int(images.labels.min()) <= int(images.labels.max()) < len(self.classes):
+                raise InputError(
+                    f"The {split} labels of '{self.name}' run from {int(images.labels.min())} to "
+                    f"{int(images.labels.max())}, but it has {len(self.classes)} classes, counted from 0."
+                )

@@ -1,0 +1,52 @@
+"""Handwritten 0-9, A-Z and a-z, 50 of each at 128 × 128: they come with the package `miniworld`.
+
+The package is not imported, only its folder is read. Of every character, images 1 to 30 are for training and 31 to 50
+for the test.
+"""
+
+import string
+from importlib.util import find_spec
+from pathlib import Path
+
+from masil.data.images import Dataset
+from masil.data.listed import Listed, on_disk
+from masil.errors import DataError
+
+CHARACTERS = string.digits + string.ascii_uppercase + string.ascii_lowercase
+_TRAIN = range(1, 31)
+_TEST = range(31, 51)
+
+
+def find_characters(_root: Path) -> Path | None:
+    """Give the folder of the installed package that holds the images, or None."""
+    spec = find_spec("miniworld")
+    for place in (spec and spec.submodule_search_locations) or ():
+        if (folder := Path(place) / "textures" / "chars").is_dir():
+            return folder
+    return None
+
+
+def read_characters(root: Path) -> Dataset:
+    """Read the characters from the package `miniworld`."""
+    if (folder := find_characters(root)) is None:
+        raise DataError(
+            "The handwritten characters come with the package 'miniworld', which is not installed. "
+            "Install it with: pip install --no-deps miniworld"
+        )
+    train, test = _listed(_TRAIN), _listed(_TEST)
+    there = on_disk(folder, train.files)
+    if missing := [file for file in (*train.files, *test.files) if file not in there]:
+        raise DataError(
+            f"{len(missing)} images are missing from the package 'miniworld'; the first is {folder / missing[0]}. "
+            "Install it again with: pip install --no-deps --force-reinstall miniworld"
+        )
+    return Dataset("characters", tuple(CHARACTERS), train.images(folder), test.images(folder))
+
+
+def _listed(numbers: range) -> Listed:
+    """List the images with these numbers. The number after 0x in a file's name is decimal all the same."""
+    listed = Listed()
+    for label, character in enumerate(CHARACTERS):
+        for number in numbers:
+            listed.add(f"ch_0x{ord(character)}_{number}.png", label)
+    return listed

@@ -1,0 +1,148 @@
+"""CIFAR-100 from its official archive: 100 classes, 500 training and 100 test images each, 32 × 32.
+
+The archive holds pickles, and a pickle can run any program. So their checksums are compared first, and then nothing but
+what an array of numbers needs is unpickled. The pixels stay where the unpickler puts them: no second copy is made.
+"""
+
+import pickle
+import shutil
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import torch
+
+from masil.data.download import download
+from masil.data.images import ArrayImages, Dataset
+from masil.data.shots import read_shots
+from masil.errors import DataError
+from masil.files import atomic_path, digest
+
+_FILES = ("train", "test", "meta")
+
+
+@final
+@dataclass(frozen=True)
+class Archive:
+    """What is published, and where. `meta` needs no checksum: it is unpickled without any class or function."""
+
+    url: str
+    md5: str
+    train_md5: str
+    test_md5: str
+
+
+OFFICIAL = Archive(
+    "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",
+    md5="eb9058c3a382ffc7106e4002c42a8d85",
+    train_md5="16019d7e3df5f24257cddd939b257f8d",
+    test_md5="f0ef6b0ae62326f3e7ffdfab6717acfc",
+)
+
+
+def find_cifar100(root: Path) -> Path | None:
+    """Give the unpacked folder, else the archive, else None."""
+    packed = root / "cifar-100-python.tar.gz"
+    if not _missing(root):
+        return root / "cifar-100-python"
+    return packed if packed.is_file() else None
+
+
+def fetch_cifar100(root: Path, archive: Archive = OFFICIAL) -> None:
+    """Download the archive to `root`, unless it is there or was unpacked there."""
+    packed = root / "cifar-100-python.tar.gz"
+    if _missing(root) and not packed.is_file():
+        download(archive.url, packed, archive.md5)
+
+
+def read_cifar100(root: Path, archive: Archive = OFFICIAL) -> Dataset:
+    """Read CIFAR-100 from `root`/cifar-100-python, unpacked from the archive beside it if need be."""
+    if _missing(root):
+        _unpack(root, archive)
+    folder = root / "cifar-100-python"
+    train, test = _images(folder / "train", archive.train_md5), _images(folder / "test", archive.test_md5)
+
+    size = len(train)
+
+    def find(entry: str) -> int | None:
+        return int(entry) if entry.isdecimal() and int(entry) < size else None
+
+    shots = read_shots(root / "index_list" / "cifar100", find, train.labels)
+    return Dataset("cifar100", _names(folder / "meta"), train, test, shots)
+
+
+def _missing(root: Path) -> list[str]:
+    return [name for name in _FILES if not (root / "cifar-100-python" / name).is_file()]
+
+
+def _unpack(root: Path, archive: Archive) -> None:
+    packed = root / "cifar-100-python.tar.gz"
+    if not packed.is_file():
+        begun = packed.with_name(f"{packed.name}.part")
+        state = f" A download stopped after {begun.stat().st_size:,} bytes." if begun.is_file() else ""
+        raise DataError(
+            f"CIFAR-100 is not in {root}: looked for {packed.name}, and in cifar-100-python/ for "
+            f"{', '.join(_missing(root))}.{state} Name the folder it is in with --data or MASIL_DATA, or fetch it "
+            "(169 MB) with --download (`download=True`)."
+        )
+    if (found := digest(packed, "md5")) != archive.md5:
+        raise DataError(
+            f"{packed} has the md5 {found} instead of {archive.md5}: it is damaged or only half there. "
+            "Delete it, then fetch it again with --download (`download=True`)."
+        )
+    with tarfile.open(packed) as tar:
+        for name in _FILES:
+            source = tar.extractfile(f"cifar-100-python/{name}")
+            assert source is not None, name
+            with atomic_path(root / "cifar-100-python" / name) as part, source, part.open("wb") as file:
+                shutil.copyfileobj(source, file)
+
+
+def _images(path: Path, md5: str) -> ArrayImages:
+    if (found := digest(path, "md5")) != md5:
+        raise DataError(
+            f"{path} has the md5 {found} instead of {md5}: it is damaged or only half there. "
+            f"Delete the folder {path.parent} and unpack or fetch it again (--download)."
+        )
+    content = _unpickle(path, _ArrayUnpickler, "bytes")
+    pixels = content[b"data"].reshape(-1, 3, 32, 32)
+    pixels.flags.writeable = False
+    return ArrayImages(pixels, torch.tensor(content[b"fine_labels"]), source=f"{path.parent.name}/{path.name}")
+
+
+def _names(path: Path) -> tuple[str, ...]:
+    """Read the names of the classes, 'aquarium fish' for 'aquarium_fish'."""
+    content = _unpickle(path, _PlainUnpickler, "ascii")
+    if not isinstance(content, dict) or not isinstance(names := content.get("fine_label_names"), list):
+        raise DataError(f"{path} does not hold the names of the classes. Unpack or fetch CIFAR-100 again.")
+    return tuple(str(name).replace("_", " ") for name in names)
+
+
+def _unpickle(path: Path, unpickler: type[pickle.Unpickler], encoding: str) -> Any:
+    try:
+        with path.open("rb") as file:
+            return unpickler(file, encoding=encoding).load()
+    except Exception as error:  # a damaged pickle makes the unpickler raise nearly anything
+        raise DataError(f"{path} cannot be unpickled: {error}. Unpack or fetch CIFAR-100 again.") from error
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    """Numbers, strings and containers; nothing that has a name to be imported."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        raise pickle.UnpicklingError(f"it asks for {module}.{name}, which is not allowed")
+
+
+class _ArrayUnpickler(_PlainUnpickler):
+    """And what rebuilds an array of numbers."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        allowed = {
+            "numpy.core.multiarray._reconstruct": np.empty(0).__reduce__()[0],  # the module has moved since
+            "numpy._core.multiarray._reconstruct": np.empty(0).__reduce__()[0],
+            "numpy.ndarray": np.ndarray,
+            "numpy.dtype": np.dtype,
+        }
+        return allowed.get(f"{module}.{name}") or super().find_class(module, name)

@@ -1,0 +1,157 @@
+"""A file becomes an upright RGB picture, or a sentence that says why it cannot.
+
+Files are known by their content, never by their ending. Readable are JPEG, PNG, WebP, GIF, BMP, TIFF and PPM, and AVIF
+and JPEG 2000 where Pillow was built with them. Of an animation the first frame is taken, transparency is laid on white,
+and a picture of more than `PIXEL_LIMIT` pixels is refused, because a small file can claim any size.
+"""
+
+import io
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from PIL import ExifTags, Image, UnidentifiedImageError, features
+
+from masil.data.images import Framing
+from masil.errors import DataError
+
+# At 3 bytes a pixel 268 MB; Pillow warns from the same size on.
+PIXEL_LIMIT = 89_478_485
+
+Image.init()
+_KINDS = {"JPEG": "jpg", "PNG": "zlib", "WEBP": "webp", "AVIF": "avif", "JPEG2000": "jpg_2000"}
+FORMATS = tuple(
+    kind
+    for kind in ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF", "JPEG2000")
+    if kind in Image.OPEN and (kind not in _KINDS or features.check(_KINDS[kind]))
+)
+
+_BOMB = (Image.DecompressionBombError, Image.DecompressionBombWarning)
+_UPRIGHT = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}  # EXIF's orientation → what undoes it
+_IMPOSTORS = (
+    (b"<!doctype html", "is a web page (HTML); perhaps a download that failed"),
+    (b"<html", "is a web page (HTML); perhaps a download that failed"),
+    (b"<svg", "is an SVG drawing, which has no pixels; export it as PNG"),
+    (b"%pdf", "is a PDF document; export the picture as PNG or JPEG"),
+    (b"version https://git-lfs", "is a Git LFS pointer, not the picture itself; run `git lfs pull`"),
+    (b"ftyphei", "is a HEIC photo; export it as JPEG"),
+    (b"ftypmif1", "is a HEIF photo; export it as JPEG"),
+    (b"\xff\xd8\xff", "begins like a JPEG but is damaged or cut short"),
+    (b"\x89png", "begins like a PNG but is damaged or cut short"),
+    (b"gif8", "begins like a GIF but is damaged or cut short"),
+    (b"webp", "begins like a WebP but is damaged or cut short"),
+)  # found in the first bytes, in lower case
+
+
+def decode_image(source: Path | str | bytes, side: int | None = None, name: str | None = None) -> Image.Image:
+    """Read a file (or its bytes) into an upright 8-bit RGB picture, or raise a sentence that names it.
+
+    With `side`, a JPEG is decoded at the smallest of 1/1, 1/2, 1/4 and 1/8 of its size that leaves both sides at least
+    twice as long as `side`: what is then resized to `side` looks the same, and a 12-megapixel photo is cheap.
+    """
+    if isinstance(source, bytes):
+        return _decode(io.BytesIO(source), side, name or "The image")
+    name = name or str(source)
+    try:
+        with Path(source).open("rb") as file:
+            return _decode(file, side, name)
+    except FileNotFoundError as error:
+        raise DataError(f"There is no file {name}.") from error
+    except IsADirectoryError as error:
+        raise DataError(f"{name} is a folder, not an image.") from error
+    except PermissionError as error:
+        raise DataError(f"{name} cannot be read: no permission.") from error
+
+
+def frame_image(image: Image.Image, framing: Framing) -> np.ndarray:
+    """Resize a picture (bilinear, antialiased) and cut its central square: uint8 [3 crop crop].
+
+    Only the square is resized, so that a long thin picture costs no more than any other.
+    """
+    height, width = framing.resized(image.height, image.width)
+    top, left = (height - framing.crop) // 2, (width - framing.crop) // 2
+    y, x = image.height / height, image.width / width
+    box = (
+        left * x,
+        top * y,
+        min((left + framing.crop) * x, image.width),
+        min((top + framing.crop) * y, image.height),
+    )
+    square = image.resize((framing.crop, framing.crop), Image.Resampling.BILINEAR, box)
+    return np.ascontiguousarray(np.asarray(square).transpose(2, 0, 1))
+
+
+def _decode(file: BinaryIO, side: int | None, name: str) -> Image.Image:
+    try:
+        image = _open(file)
+        if side is not None:
+            image.draft(None, (2 * side, 2 * side))
+        image.load()
+        rgb = _rgb(image, name)
+        turn = _orientation(image)
+        return rgb if turn is None else rgb.transpose(turn)
+    except _BOMB as error:
+        raise DataError(f"{name} claims more than {PIXEL_LIMIT:,} pixels; make it smaller to use it.") from error
+    except UnidentifiedImageError as error:
+        raise DataError(f"{name} {_impostor(file)}.") from error
+    except DataError:
+        raise
+    except Exception as error:  # damaged files make Pillow raise nearly anything: OSError, ValueError, struct.error, …
+        raise DataError(f"{name} is damaged or cut short ({error or type(error).__name__}).") from error
+
+
+def _open(file: BinaryIO) -> Image.Image:
+    image = Image.open(file, formats=FORMATS)
+    if image.width * image.height > PIXEL_LIMIT:
+        raise Image.DecompressionBombError
+    return image
+
+
+def _impostor(file: BinaryIO) -> str:
+    """Say what a file that Pillow does not know seems to be."""
+    file.seek(0)
+    head = file.read(512)
+    if not head:
+        return "is empty (0 bytes)"
+    for mark, sentence in _IMPOSTORS:
+        if mark in head.lower():
+            return sentence
+    return f"is not an image of a kind that can be read ({', '.join(FORMATS)})"
+
+
+def _orientation(image: Image.Image) -> Image.Transpose | None:
+    """Find what undoes the camera's rotation. EXIF that cannot be read says nothing about it."""
+    try:
+        return _UPRIGHT.get(image.getexif().get(ExifTags.Base.Orientation, 1))
+    except Exception:  # noqa: BLE001  as above
+        return None
+
+
+def _rgb(image: Image.Image, name: str) -> Image.Image:
+    if image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM")):
+        return _from_16_bit(image)
+    if image.mode in ("I", "F"):
+        raise DataError(f"{name} has 32-bit pixels, of which black and white are not known; save it with 8 or 16 bits.")
+    if image.has_transparency_data:
+        white = Image.new("RGBA", image.size, "white")
+        return Image.alpha_composite(white, image.convert("RGBA")).convert("RGB")
+    return image.convert("RGB")
+
+
+def _from_16_bit(image: Image.Image) -> Image.Image:
+    """Scale grey levels 0 … 2^b − 1 to 0 … 255; Pillow's own conversion would clip them at 255."""
+    bits = 16
+    if (tags := getattr(image, "tag_v2", None)) is not None:
+        bits = tags.get(258, (16,))[0]  # TIFF's BitsPerSample: 12-bit microscopes and X-rays
+    grey = np.asarray(image).astype(np.float32) * (255 / (2**bits - 1))
+    if (clear := image.info.get("transparency")) is not None:
+        grey[np.asarray(image) == clear] = 255
+    return Image.fromarray(np.rint(grey).clip(0, 255).astype(np.uint8)).convert("RGB")

@@ -1,0 +1,224 @@
+import hashlib
+import io
+import os
+import pickle
+import tarfile
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from masil.data import Framing, load
+from masil.data.cifar100 import OFFICIAL, Archive, fetch_cifar100, find_cifar100, read_cifar100
+from masil.errors import DataError
+
+NAMES = ["apple", "aquarium_fish", "baby"]
+
+
+def md5(content: bytes) -> str:
+    return hashlib.md5(content).hexdigest()
+
+
+def old_pickle(content: dict[bytes, object]) -> bytes:
+    """A pickle like the official ones: byte strings, and numpy's module under its old name."""
+    written = pickle.dumps(content, protocol=3)
+    return written.replace(b"cnumpy._core.multiarray", b"cnumpy.core.multiarray")
+
+
+def split(n: int, seed: int) -> bytes:
+    pixels = np.random.default_rng(seed).integers(0, 256, (n, 3072), dtype=np.uint8)
+    return old_pickle({b"data": pixels, b"fine_labels": [i % 3 for i in range(n)], b"filenames": [b"x.png"] * n})
+
+
+FILES = {"train": split(12, 0), "test": split(6, 1), "meta": pickle.dumps({"fine_label_names": NAMES}, protocol=2)}
+
+
+def packed(files: dict[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
+        for name, content in files.items():
+            member = tarfile.TarInfo(f"cifar-100-python/{name}")
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+PACKED = packed(FILES)
+ARCHIVE = Archive("http://127.0.0.1:9/none", md5(PACKED), md5(FILES["train"]), md5(FILES["test"]))
+
+
+def unpack(root: Path, **changed: bytes) -> Path:
+    folder = root / "cifar-100-python"
+    folder.mkdir(parents=True)
+    for name, content in {**FILES, **changed}.items():
+        (folder / name).write_bytes(content)
+    return root
+
+
+@pytest.fixture
+def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "archive").write_bytes(PACKED)
+
+    class Silent(SimpleHTTPRequestHandler):
+        def log_message(self, *_: object) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Silent, directory=str(site))) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/archive"
+        server.shutdown()
+        thread.join()
+
+
+def test_pixels_labels_and_names_are_those_of_the_archive(tmp_path: Path) -> None:
+    data = read_cifar100(unpack(tmp_path), ARCHIVE)
+    assert data.classes == ("apple", "aquarium fish", "baby")
+    assert data.train.labels.tolist() == [i % 3 for i in range(12)]
+    expected = np.random.default_rng(1).integers(0, 256, (6, 3072), dtype=np.uint8).reshape(6, 3, 32, 32)
+    assert np.array_equal(data.test.load(slice(None), Framing(32, 32)).numpy(), expected)
+    assert data.test.name(4) == "cifar-100-python/test[4]"
+    assert data.shots is None
+
+
+def test_the_pixels_are_not_copied_and_cannot_be_changed(tmp_path: Path) -> None:
+    pixels = read_cifar100(unpack(tmp_path), ARCHIVE).train.pixels
+    assert not pixels.flags.owndata
+    with pytest.raises(ValueError, match="read-only"):
+        pixels[0] = 0
+
+
+def test_shots_are_indices_into_the_training_array(tmp_path: Path) -> None:
+    lists = tmp_path / "index_list" / "cifar100"
+    lists.mkdir(parents=True)
+    (lists / "session_1.txt").write_text("0\n3\n6\n9\n")
+    (lists / "session_2.txt").write_text("4\n1\n")
+    assert {k: v.tolist() for k, v in read_cifar100(unpack(tmp_path), ARCHIVE).shots.items()} == {1: [4, 1]}
+    (lists / "session_2.txt").write_text("4\n50000\n")
+    with pytest.raises(
+        DataError, match=r"session_2\.txt, line 2, names the image '50000', which is not among the train"
+    ):
+        read_cifar100(tmp_path, ARCHIVE)
+
+
+def test_an_archive_is_unpacked_once(tmp_path: Path) -> None:
+    packed_file = tmp_path / "cifar-100-python.tar.gz"
+    packed_file.write_bytes(PACKED)
+    assert find_cifar100(tmp_path) == packed_file
+    assert len(read_cifar100(tmp_path, ARCHIVE).train) == 12
+    packed_file.unlink()
+    assert len(read_cifar100(tmp_path, ARCHIVE).train) == 12
+    assert find_cifar100(tmp_path) == tmp_path / "cifar-100-python"
+    assert sorted(file.name for file in (tmp_path / "cifar-100-python").iterdir()) == ["meta", "test", "train"]
+
+
+def test_a_missing_data_set_is_said_with_where_and_how(tmp_path: Path) -> None:
+    assert find_cifar100(tmp_path) is None
+    sentence = (
+        rf"CIFAR-100 is not in {tmp_path}: looked for cifar-100-python\.tar\.gz, and in cifar-100-python/ for train, "
+        r"test, meta\. Name the folder it is in with --data or MASIL_DATA, or fetch it .* with --download"
+    )
+    with pytest.raises(DataError, match=sentence):
+        load("cifar100", tmp_path)
+    (tmp_path / "cifar-100-python.tar.gz.part").write_bytes(bytes(1234))
+    with pytest.raises(DataError, match=r"A download stopped after 1,234 bytes\. Name the folder"):
+        load("cifar100", tmp_path)
+
+
+def test_a_half_unpacked_folder_is_said(tmp_path: Path) -> None:
+    (unpack(tmp_path) / "cifar-100-python" / "test").unlink()
+    with pytest.raises(DataError, match=r"and in cifar-100-python/ for test\. "):
+        read_cifar100(tmp_path, ARCHIVE)
+
+
+def test_a_half_downloaded_archive_is_said(tmp_path: Path) -> None:
+    (tmp_path / "cifar-100-python.tar.gz").write_bytes(PACKED[:-100])
+    with pytest.raises(
+        DataError, match=rf"\.tar\.gz has the md5 {md5(PACKED[:-100])} instead of {md5(PACKED)}: it is da"
+    ):
+        read_cifar100(tmp_path, ARCHIVE)
+    assert not (tmp_path / "cifar-100-python").exists()
+
+
+class Bomb:
+    def __init__(self, marker: Path) -> None:
+        self.marker = marker
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return os.mkdir, (str(self.marker),)
+
+
+@pytest.mark.parametrize("name", ["train", "test"])
+def test_a_wrong_checksum_is_said_before_anything_is_unpickled(tmp_path: Path, name: str) -> None:
+    unpack(tmp_path, **{name: pickle.dumps(Bomb(tmp_path / "ran"))})
+    with pytest.raises(
+        DataError, match=rf"{name} has the md5 [0-9a-f]+ instead of {md5(FILES[name])}: it is damaged or"
+    ):
+        read_cifar100(tmp_path, ARCHIVE)
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("name", ["train", "meta"])
+def test_a_pickle_that_would_run_something_is_refused_even_with_the_right_checksum(tmp_path: Path, name: str) -> None:
+    bomb = pickle.dumps(Bomb(tmp_path / "ran"))
+    unpack(tmp_path, **{name: bomb})
+    archive = Archive("", "", md5(bomb) if name == "train" else ARCHIVE.train_md5, ARCHIVE.test_md5)
+    with pytest.raises(DataError, match=rf"{name} cannot be unpickled: it asks for \w+\.mkdir, which is not allowed"):
+        read_cifar100(tmp_path, archive)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_the_names_may_not_even_hold_an_array(tmp_path: Path) -> None:
+    unpack(tmp_path, meta=old_pickle({b"fine_label_names": np.zeros(3)}))
+    with pytest.raises(DataError, match=r"meta cannot be unpickled: it asks for numpy\.core\.multiarray\._reconstruct"):
+        read_cifar100(tmp_path, ARCHIVE)
+
+
+@pytest.mark.parametrize("meta", [pickle.dumps([1, 2]), pickle.dumps({"names": NAMES}), pickle.dumps(7)])
+def test_names_that_are_not_there_are_said(tmp_path: Path, meta: bytes) -> None:
+    with pytest.raises(DataError, match="meta does not hold the names of the classes"):
+        read_cifar100(unpack(tmp_path, meta=meta), ARCHIVE)
+
+
+def test_a_damaged_pickle_is_said(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="meta cannot be unpickled: "):
+        read_cifar100(unpack(tmp_path, meta=FILES["meta"][:20]), ARCHIVE)
+
+
+def test_what_is_missing_is_fetched_and_what_is_there_is_not(tmp_path: Path, address: str) -> None:
+    root = tmp_path / "data"
+    archive = Archive(address, ARCHIVE.md5, ARCHIVE.train_md5, ARCHIVE.test_md5)
+    fetch_cifar100(root, archive)
+    assert len(read_cifar100(root, archive).train) == 12
+    fetch_cifar100(root, ARCHIVE)  # its address does not answer
+    (root / "cifar-100-python.tar.gz").unlink()
+    fetch_cifar100(root, ARCHIVE)
+
+
+def test_python_2_strings_are_read_too(tmp_path: Path) -> None:
+    """The official meta holds byte strings throughout: {'fine_label_names': ['apple']} as Python 2 writes it."""
+    meta = b"\x80\x02}U\x10fine_label_names]U\x05applea" + b"U\x04pearaU\x04plumas."
+    assert read_cifar100(unpack(tmp_path, meta=meta), ARCHIVE).classes == ("apple", "pear", "plum")
+
+
+@pytest.mark.data
+def test_the_official_data(data_folder: str) -> None:
+    data = load("cifar100", data_folder)
+    assert (len(data.classes), data.classes[0], data.classes[99]) == (100, "apple", "worm")
+    assert torch.bincount(data.train.labels).tolist() == [500] * 100
+    assert torch.bincount(data.test.labels).tolist() == [100] * 100
+    assert OFFICIAL.train_md5.startswith("16019d7e")
+    assert data.train.load([0], Framing(32, 32))[0, :, 0, 0].tolist() == [255, 255, 255]
+    assert list(data.shots) == list(range(1, 9))
+    for session, positions in data.shots.items():
+        counts = torch.bincount(data.train.labels[positions], minlength=100)
+        first = 60 + 5 * (session - 1)
+        assert counts.nonzero().flatten().tolist() == list(range(first, first + 5))
+        assert counts[first : first + 5].tolist() == [5] * 5

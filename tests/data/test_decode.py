@@ -1,0 +1,294 @@
+import io
+import struct
+import warnings
+import zlib
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image, features
+
+from masil.data import Framing, decode_image, frame_image
+from masil.data.decode import FORMATS, PIXEL_LIMIT
+from masil.errors import DataError
+
+
+def photo(width: int = 48, height: int = 32, seed: int = 0) -> Image.Image:
+    """A smooth picture with four different corners, which compresses without great loss."""
+    y, x = np.mgrid[0:height, 0:width]
+    rgb = np.stack([255 * x / width, 255 * y / height, 128 + 90 * np.sin(x / 9 + seed)], axis=-1)
+    return Image.fromarray(rgb.astype(np.uint8))
+
+
+def encode(image: Image.Image, kind: str, **options: object) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+def pixels(image: Image.Image) -> np.ndarray:
+    assert image.mode == "RGB"
+    return np.asarray(image).astype(int)
+
+
+LOSSLESS = [
+    ("PNG", {}), ("BMP", {}), ("TIFF", {}), ("PPM", {}), ("WEBP", {"lossless": True}), ("GIF", {}),
+    ("TIFF", {"compression": "tiff_lzw"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "options"), LOSSLESS)
+def test_lossless_files_come_back_as_they_were_whatever_their_ending(
+    kind: str, options: dict[str, object], tmp_path: Path
+) -> None:
+    image = photo() if kind != "GIF" else photo().quantize(64).convert("RGB")
+    file = tmp_path / "picture.jpg"
+    file.write_bytes(encode(image, kind, **options))
+    assert np.array_equal(pixels(decode_image(file)), pixels(image))
+    assert np.array_equal(pixels(decode_image(str(file))), pixels(image))
+    assert np.array_equal(pixels(decode_image(file.read_bytes())), pixels(image))
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "WEBP", "AVIF", "JPEG2000"])
+def test_lossy_files_come_back_nearly_as_they_were(kind: str) -> None:
+    codec = {"AVIF": "avif", "JPEG2000": "jpg_2000"}.get(kind)
+    if codec and not features.check(codec):
+        pytest.skip(f"this Pillow was built without {kind}")
+    assert np.abs(pixels(decode_image(encode(photo(), kind, quality=95))) - pixels(photo())).mean() < 4
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_every_exif_orientation_is_undone(kind: str, orientation: int) -> None:
+    upright = photo()
+    # What the sensor saw, by the definition of each EXIF value: where row 0 and column 0 of the stored picture lie.
+    stored = {
+        1: lambda a: a,
+        2: lambda a: a[:, ::-1],
+        3: lambda a: a[::-1, ::-1],
+        4: lambda a: a[::-1],
+        5: lambda a: a.transpose(1, 0, 2),
+        6: lambda a: np.rot90(a, 1),
+        7: lambda a: a[::-1, ::-1].transpose(1, 0, 2),
+        8: lambda a: np.rot90(a, -1),
+    }[orientation](np.asarray(upright))
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    options = {"JPEG": {"quality": 98}, "WEBP": {"lossless": True}}.get(kind, {})
+    content = encode(Image.fromarray(np.ascontiguousarray(stored)), kind, exif=exif, **options)
+    found = decode_image(content)
+    assert found.size == upright.size
+    assert np.abs(pixels(found) - pixels(upright)).mean() < (3 if kind == "JPEG" else 0.01)
+
+
+@pytest.mark.filterwarnings("ignore:Corrupt EXIF data")
+def test_a_broken_exif_block_does_not_cost_the_picture() -> None:
+    for kind in ("JPEG", "WEBP"):
+        for exif in (b"Exif\x00\x00MM\x00*\xff\xff\xff\xff\x00\x01", b"Exif\x00\x00MM\x00*", b"Exif\x00\x00garbage"):
+            assert decode_image(encode(photo(), kind, exif=exif)).size == (48, 32)
+
+
+def test_grey_and_black_and_white_become_equal_channels() -> None:
+    grey = photo().convert("L")
+    for image in (grey, grey.convert("1")):
+        found = pixels(decode_image(encode(image, "PNG")))
+        assert np.array_equal(found, np.repeat(np.asarray(image.convert("L"))[..., None], 3, axis=2))
+
+
+def test_a_palette_is_looked_up() -> None:
+    image = photo().quantize(32)
+    assert np.array_equal(pixels(decode_image(encode(image, "PNG"))), pixels(image.convert("RGB")))
+
+
+@pytest.mark.parametrize(("mode", "kind"), [("RGBA", "PNG"), ("LA", "PNG"), ("RGBA", "WEBP"), ("RGBA", "TIFF")])
+def test_alpha_is_laid_on_white(mode: str, kind: str) -> None:
+    image = photo().convert(mode)
+    alpha = np.tile(np.linspace(0, 255, 48).astype(np.uint8), (32, 1))
+    image.putalpha(Image.fromarray(alpha))
+    opaque = np.asarray(image.convert("RGBA")).astype(float)
+    share = opaque[..., 3:] / 255
+    expected = opaque[..., :3] * share + 255 * (1 - share)
+    options = {"lossless": True, "exact": True} if kind == "WEBP" else {}
+    assert np.abs(pixels(decode_image(encode(image, kind, **options))) - expected).max() <= 1
+
+
+def test_transparent_colours_of_palette_grey_and_rgb_become_white() -> None:
+    palette = Image.new("P", (2, 1))
+    palette.putpalette([10, 20, 30, 200, 100, 50])
+    palette.putpixel((1, 0), 1)
+    found = pixels(decode_image(encode(palette, "PNG", transparency=0)))
+    assert found.tolist() == [[[255, 255, 255], [200, 100, 50]]]
+    assert pixels(decode_image(encode(palette, "GIF", transparency=0)))[0, 0].tolist() == [255, 255, 255]
+    grey = Image.fromarray(np.array([[7, 90]], np.uint8))
+    assert pixels(decode_image(encode(grey, "PNG", transparency=7)))[0, :, 0].tolist() == [255, 90]
+    rgb = Image.fromarray(np.array([[[1, 2, 3], [4, 5, 6]]], np.uint8))
+    assert pixels(decode_image(encode(rgb, "PNG", transparency=(1, 2, 3)))).tolist() == [[[255] * 3, [4, 5, 6]]]
+    deep = Image.fromarray(np.array([[1000, 30_000]], np.uint16))
+    assert pixels(decode_image(encode(deep, "PNG", transparency=1000)))[0, :, 0].tolist() == [255, 117]
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "TIFF"])
+def test_cmyk_keeps_its_colours(kind: str) -> None:
+    image = Image.new("CMYK", (16, 16), (0, 255, 255, 0))
+    red = pixels(decode_image(encode(image, kind)))
+    assert np.abs(red - [255, 0, 0]).max() <= 4
+
+
+@pytest.mark.parametrize("kind", ["PNG", "TIFF", "PPM"])
+def test_sixteen_bits_are_scaled_and_not_clipped(kind: str) -> None:
+    levels = np.linspace(0, 65535, 64).astype(np.uint16).reshape(4, 16)
+    found = pixels(decode_image(encode(Image.fromarray(levels), kind)))
+    assert np.array_equal(found[..., 0], np.rint(levels / 257.0).astype(int))
+    assert np.array_equal(found[..., 0], found[..., 2])
+
+
+def test_big_endian_sixteen_bit_tiff_is_scaled() -> None:
+    levels = np.array([[0, 257, 32896, 65535]], np.uint16)
+    content = encode(Image.fromarray(levels.astype(">u2")), "TIFF")
+    assert pixels(decode_image(content))[0, :, 0].tolist() == [0, 1, 128, 255]
+
+
+def twelve_bit_tiff() -> bytes:
+    """Two 12-bit pixels, 0xFFF and 0x800, packed in three bytes."""
+    entries = [(256, 3, 1, 2), (257, 3, 1, 1), (258, 3, 1, 12), (259, 3, 1, 1), (262, 3, 1, 1), (273, 4, 1, 8),
+               (277, 3, 1, 1), (278, 3, 1, 1), (279, 4, 1, 3)]  # fmt: skip
+    body = b"".join(struct.pack("<HHIHH" if kind == 3 else "<HHII", tag, kind, n, *((v, 0) if kind == 3 else (v,)))
+                    for tag, kind, n, v in entries)  # fmt: skip
+    data = b"\xff\xf8\x00\x00"
+    head = b"II*\x00" + struct.pack("<I", 12)
+    return head + data + struct.pack("<H", len(entries)) + body + struct.pack("<I", 0)
+
+
+def test_twelve_bits_fill_the_whole_range() -> None:
+    assert pixels(decode_image(twelve_bit_tiff()))[0, :, 0].tolist() == [255, 128]
+
+
+@pytest.mark.parametrize("mode", ["I", "F"])
+def test_pixels_without_known_black_and_white_are_refused(mode: str) -> None:
+    content = encode(Image.new(mode, (4, 4), 70_000), "TIFF")
+    with pytest.raises(DataError, match=r"x\.tif has 32-bit pixels, of which black and white are not known"):
+        decode_image(content, name="x.tif")
+
+
+@pytest.mark.parametrize("kind", ["GIF", "WEBP", "PNG", "TIFF"])
+def test_of_an_animation_the_first_frame_is_taken(kind: str) -> None:
+    first, second = Image.new("RGB", (9, 9), (0, 0, 0)), Image.new("RGB", (9, 9), (255, 255, 255))
+    content = encode(first, kind, save_all=True, append_images=[second])
+    assert pixels(decode_image(content)).max() <= 2
+
+
+def test_several_pictures_in_one_jpeg_give_the_first() -> None:
+    content = encode(photo(), "MPO", save_all=True, append_images=[Image.new("RGB", (48, 32))], quality=95)
+    assert np.abs(pixels(decode_image(content, side=8)).mean() - pixels(photo()).mean()) < 4
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM"])
+@pytest.mark.parametrize("side", [None, 4])
+def test_a_file_cut_short_is_refused_by_name(kind: str, side: int | None, tmp_path: Path) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
+    content = encode(Image.fromarray(noise), kind)
+    file = tmp_path / "half.jpg"
+    for length in (len(content) // 2, len(content) - 64):
+        file.write_bytes(content[:length])
+        with pytest.raises(DataError, match=rf"{file} .*(is damaged or cut short|begins like a \w+ but is damaged)"):
+            decode_image(file, side)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.sampled_from(["JPEG", "PNG", "WEBP", "GIF", "TIFF", "BMP"]), st.data())
+def test_damage_gives_a_picture_or_a_sentence_and_nothing_else(kind: str, data: st.DataObject) -> None:
+    content = bytearray(encode(photo(24, 16), kind))
+    for _ in range(data.draw(st.integers(1, 8))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    with suppress(DataError):
+        assert decode_image(bytes(content)).mode == "RGB"
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.binary(max_size=200))
+def test_any_bytes_give_a_sentence(content: bytes) -> None:
+    with pytest.raises(DataError, match=r"^stray .*\.$"):
+        decode_image(content, name="stray")
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"", r"is empty \(0 bytes\)"),
+        (b"hello, I am text", r"is not an image of a kind that can be read \(JPEG, PNG, WEBP, GIF, BMP, TIFF, PPM"),
+        (b'<?xml version="1.0"?>\n<svg xmlns="http://www.w3.org/2000/svg"/>', "is an SVG drawing, which has no pixels"),
+        (b"\n<!DOCTYPE html><html><body>404</body></html>", r"is a web page \(HTML\); perhaps a download that failed"),
+        (b"%PDF-1.7 ...", "is a PDF document"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 4\n", "is a Git LFS pointer"),
+        (b"\x00\x00\x00\x18ftypheic\x00\x00\x00\x00mif1heic", "is a HEIC photo; export it as JPEG"),
+        (b"\xff\xd8\xff\xe0 nothing after it", r"is damaged or cut short \("),
+        (b"\x89PNG\r\n\x1a\n and no picture", "begins like a PNG but is damaged or cut short"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n", "is not an image of a kind that can be read"),
+    ],
+)
+def test_what_is_no_image_is_called_what_it_is(content: bytes, sentence: str, tmp_path: Path) -> None:
+    file = tmp_path / "photo.jpg"
+    file.write_bytes(content)
+    with pytest.raises(DataError, match=rf"^{file} {sentence}"):
+        decode_image(file)
+
+
+def test_formats_that_run_programs_are_not_read() -> None:
+    assert not {"EPS", "WMF", "FPX"} & set(FORMATS)
+
+
+def test_a_file_that_is_missing_or_a_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=f"There is no file {tmp_path}/none.png"):
+        decode_image(tmp_path / "none.png")
+    with pytest.raises(DataError, match=f"{tmp_path} is a folder, not an image"):
+        decode_image(tmp_path)
+
+
+def png_that_claims(width: int, height: int) -> bytes:
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return (
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(b"\0" * 1000)) + chunk(b"IEND", b"")
+    )
+
+
+@pytest.mark.parametrize("width", [PIXEL_LIMIT + 1, 4 * PIXEL_LIMIT])
+def test_a_decompression_bomb_is_refused_before_it_is_decoded(width: int) -> None:
+    for filters in ("ignore", "error"):
+        with warnings.catch_warnings():
+            warnings.simplefilter(filters)
+            with pytest.raises(DataError, match=r"bomb\.png claims more than 89,478,485 pixels"):
+                decode_image(png_that_claims(width, 1), name="bomb.png")
+
+
+def test_a_big_jpeg_is_decoded_small_and_looks_the_same() -> None:
+    content, framing = encode(photo(1600, 1200), "JPEG", quality=95), Framing(64, 56)
+    whole, small = decode_image(content), decode_image(content, side=64)
+    assert whole.size == (1600, 1200)
+    assert small.size == (200, 150)  # an eighth, still more than twice 64
+    assert decode_image(content, side=76).size == (400, 300)
+    difference = frame_image(whole, framing).astype(int) - frame_image(small, framing)
+    assert np.abs(difference).mean() < 1
+
+
+@given(st.integers(1, 200), st.integers(1, 200), st.integers(1, 40), st.integers(0, 20))
+@settings(max_examples=60, deadline=None)
+def test_framing_is_resizing_the_shorter_side_and_cutting_the_centre(w: int, h: int, crop: int, margin: int) -> None:
+    image, framing = photo(w, h), Framing(crop + margin, crop)
+    height, width = framing.resized(h, w)
+    top, left = (height - crop) // 2, (width - crop) // 2
+    whole = np.asarray(image.resize((width, height), Image.Resampling.BILINEAR)).transpose(2, 0, 1)
+    found = frame_image(image, framing)
+    assert found.shape == (3, crop, crop)
+    assert found.dtype == np.uint8
+    assert np.abs(found.astype(int) - whole[:, top : top + crop, left : left + crop]).max() <= 1
+
+
+def test_a_long_thin_picture_costs_no_more_than_its_square() -> None:
+    """Resized whole, this one would take 256 × 15,360,000 pixels."""
+    assert frame_image(Image.new("RGB", (60_000, 1), "red"), Framing(256, 224))[0].min() == 255

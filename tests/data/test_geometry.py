@@ -1,0 +1,254 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+from torch.nn import functional
+
+from masil.data import geometry
+from masil.data.geometry import flip, pad_crop, random_resized_crop, resize, rotate, rotations
+from masil.errors import InputError
+
+
+def seeded(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def pictures(n=5, c=3, h=12, w=12, seed=1):
+    return torch.rand(n, c, h, w, generator=seeded(seed))
+
+
+ALL = {
+    "resize": lambda x, g: resize(x, 7),
+    "flip": lambda x, g: flip(x, g),
+    "pad_crop": lambda x, g: pad_crop(x, 3, g),
+    "random_resized_crop": lambda x, g: random_resized_crop(x, 9, (0.2, 1.0), (0.5, 2.0), g),
+    "rotate": lambda x, g: rotate(x, 40, g),
+}
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_seed_gives_the_same_images_and_the_input_stays_as_it_was(name):
+    x = pictures()
+    before = x.clone()
+    first, second = ALL[name](x, seeded(3)), ALL[name](x, seeded(3))
+    assert torch.equal(first, second)
+    assert torch.equal(x, before)
+    assert first.min() >= 0
+    assert first.max() <= 1 + 1e-6
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_memory_format_does_not_change_the_result(name):
+    x = pictures(h=14, w=10)
+    expected = ALL[name](x, seeded())
+    torch.testing.assert_close(ALL[name](x.to(memory_format=torch.channels_last), seeded()), expected)
+
+
+@pytest.mark.parametrize("name", ["flip", "pad_crop", "random_resized_crop", "rotate"])
+def test_every_image_has_its_own_parameters_and_another_seed_other_ones(name):
+    x = pictures(1).expand(16, -1, -1, -1)
+    result = ALL[name](x, seeded())
+    assert not torch.equal(result[0].expand_as(result), result)
+    assert not torch.equal(ALL[name](x, seeded(1)), result)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_no_images_give_no_images(name):
+    assert len(ALL[name](pictures(0), seeded())) == 0
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_what_is_not_a_float_batch_is_refused(name):
+    with pytest.raises(InputError, match=r"shape \[n c h w\], but have \[3, 12, 12\]"):
+        ALL[name](pictures()[0], seeded())
+    with pytest.raises(InputError, match=r"floating point in \[0, 1\], but are torch.uint8"):
+        ALL[name](pictures().to(torch.uint8), seeded())
+
+
+@pytest.mark.parametrize("size", [5, 12, 17])
+def test_resize_is_pillow_s_bilinear_resize_of_each_channel(size):
+    x = pictures(2, 3, 16, 11)
+    result = resize(x, size)
+    for i in range(2):
+        for c in range(3):
+            picture = Image.fromarray(x[i, c].numpy()).resize((size, size), Image.Resampling.BILINEAR)
+            torch.testing.assert_close(result[i, c], torch.tensor(np.asarray(picture)), atol=1e-5, rtol=0)
+
+
+def test_flip_mirrors_the_chosen_images_only():
+    x = pictures(64)
+    result = flip(x, seeded(), 0.3)
+    mirrored = 0
+    for before, after in zip(x, result, strict=True):
+        reversed_rows = torch.stack([before[:, :, before.shape[2] - 1 - j] for j in range(before.shape[2])], 2)
+        assert torch.equal(after, before) or torch.equal(after, reversed_rows)
+        mirrored += int(torch.equal(after, reversed_rows))
+    assert 8 <= mirrored <= 32
+    assert torch.equal(flip(x, seeded(), 0), x)
+    assert torch.equal(flip(x, seeded(), 1), x.flip(3))
+
+
+@settings(deadline=None)
+@given(h=st.integers(2, 9), w=st.integers(2, 9), seed=st.integers(0, 99))
+def test_shift_is_a_reflecting_pad_and_a_crop(h, w, seed):
+    pad = min(h, w) - 1
+    x = pictures(4, 2, h, w, seed)
+    moves = geometry.draw_shifts(4, pad, seeded(seed))
+    result = geometry.shift(x, moves)
+    for image, (down, right), shifted in zip(x, moves.tolist(), result, strict=True):
+        padded = functional.pad(image, (pad, pad, pad, pad), mode="reflect")
+        assert torch.equal(shifted, padded[:, pad + down : pad + down + h, pad + right : pad + right + w])
+
+
+def test_shifts_cover_the_whole_range_evenly():
+    moves = geometry.draw_shifts(20_000, 4, seeded())
+    counts = torch.bincount(moves.flatten() + 4, minlength=9)
+    assert len(counts) == 9
+    assert (counts / counts.sum() - 1 / 9).abs().max() < 0.01
+
+
+def test_pad_crop_needs_room_to_reflect():
+    x = pictures()
+    assert torch.equal(pad_crop(x, 0, seeded()), x)
+    with pytest.raises(InputError, match="Reflection by 12 px needs 0 <= pad < 12"):
+        pad_crop(x, 12, seeded())
+
+
+@settings(deadline=None)
+@given(
+    h=st.integers(3, 20),
+    w=st.integers(3, 20),
+    size=st.integers(1, 24),
+    seed=st.integers(0, 999),
+)
+def test_crop_resize_is_slicing_and_an_antialiased_resize_of_each_image(h, w, size, seed):
+    x = pictures(4, 3, h, w, seed)
+    boxes = geometry.draw_boxes(4, (h, w), (0.05, 1.0), (0.4, 2.5), seeded(seed))
+    result = geometry.crop_resize(x, boxes, size)
+    for image, (top, left, height, width), cut in zip(x, boxes.tolist(), result, strict=True):
+        piece = image[None, :, top : top + height, left : left + width]
+        expected = functional.interpolate(piece, size=(size, size), mode="bilinear", antialias=True)[0]
+        torch.testing.assert_close(cut, expected, atol=2e-6, rtol=0)
+
+
+def test_crop_resize_agrees_with_plain_bilinear_interpolation_point_by_point():
+    x = pictures(2, 1, 8, 8)
+    boxes = torch.tensor([[2, 1, 3, 4], [0, 3, 5, 5]])
+    result = geometry.crop_resize(x, boxes, 6)
+    for n, (top, left, height, width) in enumerate(boxes.tolist()):
+        for i in range(6):
+            for j in range(6):
+                v = min(max((i + 0.5) * height / 6 - 0.5, 0), height - 1)
+                u = min(max((j + 0.5) * width / 6 - 0.5, 0), width - 1)
+                r, s = min(int(v), height - 2), min(int(u), width - 2)
+                a, b = v - r, u - s
+                piece = x[n, 0, top + r : top + r + 2, left + s : left + s + 2]
+                expected = (1 - a) * ((1 - b) * piece[0, 0] + b * piece[0, 1])
+                expected += a * ((1 - b) * piece[1, 0] + b * piece[1, 1])
+                assert result[n, 0, i, j] == pytest.approx(float(expected), abs=1e-6)
+
+
+def test_boxes_have_the_area_and_the_ratio_that_were_asked_for():
+    top, left, height, width = geometry.draw_boxes(5000, (200, 160), (0.3, 0.5), (0.75, 1.5), seeded()).unbind(1)
+    share, aspect = height * width / (200 * 160), width / height
+    assert share.min() > 0.29
+    assert share.max() < 0.51
+    assert share.mean() == pytest.approx(0.4, abs=0.005)
+    assert aspect.min() > 0.74
+    assert aspect.max() < 1.52
+    assert aspect.log().mean() == pytest.approx((math.log(0.75) + math.log(1.5)) / 2, abs=0.02)
+    assert top.min() == left.min() == 0
+    assert (top + height).max() == 200
+    assert (left + width).max() == 160
+
+
+@pytest.mark.parametrize(("shape", "box"), [((10, 100), (0, 40, 10, 20)), ((100, 10), (40, 0, 20, 10))])
+def test_a_box_that_never_fits_becomes_the_largest_central_one(shape, box):
+    assert geometry.draw_boxes(3, shape, (1.0, 1.0), (0.5, 2.0), seeded()).tolist() == [list(box)] * 3
+
+
+def test_the_whole_image_at_its_own_size_is_the_identity():
+    x = pictures()
+    torch.testing.assert_close(random_resized_crop(x, 12, (1, 1), (1, 1), seeded()), x)
+    assert resize(x, 12) is x
+    assert rotate(x, 0, seeded()) is x
+
+
+@pytest.mark.parametrize(
+    ("scale", "ratio", "sentence"),
+    [
+        ((0.0, 1.0), (1.0, 1.0), r"share of the area is in \(0.0, 1.0\)"),
+        ((0.5, 1.5), (1.0, 1.0), "lowest <= highest <= 1"),
+        ((0.5, 1.0), (2.0, 1.0), r"width : height is in \(2.0, 1.0\)"),
+    ],
+)
+def test_impossible_crops_are_refused(scale, ratio, sentence):
+    with pytest.raises(InputError, match=sentence):
+        random_resized_crop(pictures(), 8, scale, ratio, seeded())
+
+
+@pytest.mark.parametrize(
+    "resized", [lambda x: resize(x, 0), lambda x: random_resized_crop(x, 0, (1, 1), (1, 1), seeded())]
+)
+def test_a_size_of_nothing_is_refused(resized):
+    with pytest.raises(InputError, match="cannot be resized to 0 px"):
+        resized(pictures())
+
+
+def mirrored(position, length):
+    """Reflect a coordinate at −½ and length − ½, the outer edges of the border pixels."""
+    while position < -0.5 or position > length - 0.5:
+        position = -1 - position if position < -0.5 else 2 * length - 1 - position
+    return min(max(position, 0), length - 1)
+
+
+@pytest.mark.parametrize(("h", "w"), [(7, 7), (6, 9)])
+def test_turn_samples_each_pixel_where_it_was_before(h, w):
+    x = pictures(3, 2, h, w)
+    angles = torch.tensor([25.0, -70.0, 160.0])
+    result = geometry.turn(x, angles)
+    for image, angle, turned in zip(x, angles.tolist(), result, strict=True):
+        cos, sin = math.cos(math.radians(angle)), math.sin(math.radians(angle))
+        for i in range(h):
+            for j in range(w):
+                down, right = i - (h - 1) / 2, j - (w - 1) / 2
+                v = mirrored((h - 1) / 2 + cos * down + sin * right, h)
+                u = mirrored((w - 1) / 2 - sin * down + cos * right, w)
+                r, s = min(int(v), h - 2), min(int(u), w - 2)
+                a, b = v - r, u - s
+                patch = image[:, r : r + 2, s : s + 2]
+                expected = (1 - a) * ((1 - b) * patch[:, 0, 0] + b * patch[:, 0, 1])
+                expected += a * ((1 - b) * patch[:, 1, 0] + b * patch[:, 1, 1])
+                torch.testing.assert_close(turned[:, i, j], expected, atol=1e-5, rtol=0)
+
+
+def test_a_quarter_turn_is_rot90():
+    x = pictures()
+    torch.testing.assert_close(geometry.turn(x, torch.full((5,), 90.0)), x.rot90(1, (2, 3)), atol=1e-5, rtol=0)
+
+
+def test_rotations_go_both_ways_within_their_limit():
+    x = pictures(1000, 1, 3, 3)
+    angles = -30 + 60 * torch.rand(1000, generator=seeded())
+    assert torch.equal(rotate(x, 30, seeded()), geometry.turn(x, angles))
+    with pytest.raises(InputError, match=r"200 degrees, but must lie in \[0, 180\]"):
+        rotate(pictures(), 200, seeded())
+
+
+def test_rotations_are_four_quarter_turns_image_by_image():
+    x = pictures(3)
+    result = rotations(x)
+    assert result.shape == (12, 3, 12, 12)
+    for quarter in range(4):
+        for i in range(3):
+            expected = x[i]
+            for _ in range(quarter):
+                expected = expected.transpose(1, 2).flip(1)
+            assert torch.equal(result[quarter * 3 + i], expected)
+    assert rotations((x * 255).to(torch.uint8)).dtype == torch.uint8
+    with pytest.raises(InputError, match="square images, but these are 12 × 8 px"):
+        rotations(pictures(w=8))
