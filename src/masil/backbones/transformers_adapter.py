@@ -1,0 +1,227 @@
+"""Any vision model of the `transformers` library (ViT, DINOv2, CLIP, ResNet …) as a frozen backbone, by name or object.
+
+The only file that imports `transformers`, and only when it is called; `pip install "masil[transformers]"` brings it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import ModuleType
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from masil.backbones.backbone import IMAGENET_MEAN, IMAGENET_STD, Backbone
+from masil.backbones.non_negative import NON_NEGATIVE
+from masil.data import Framing
+from masil.errors import InputError, StorageError, lookup
+
+# Where the model's own pooling was trained with it and is better than one of its last tokens.
+POOLED_BY_THE_MODEL = ("clip_vision_model", "siglip_vision_model")
+POOLS = ("auto", "token", "mean", "model")
+_PASSING = (
+    "_name_or_path",
+    "transformers_version",
+    "architectures",
+    "dtype",
+)  # say where weights came from, not what they are
+
+
+@final
+class TransformersBackbone(Backbone):
+    """A model of `transformers`, frozen.
+
+    `pool` says which of its outputs are the activations: "token" (the first token of the last layer, the class token),
+    "mean" (over all places of the last layer) or "model" (the model's own pooled output). "auto" is "model" for CLIP
+    and SigLIP, "token" where there is a class token, else "mean".
+
+    `non_negative` says how they become >= 0: "keep" (they are), "relu", or "split", [relu(a), relu(−a)] with twice the
+    features. "auto" is "keep" where noise gives no negative value (a ResNet ends with a ReLU), else "split".
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        framing: Framing | None = None,
+        mean: Sequence[float] | None = None,
+        std: Sequence[float] | None = None,
+        pool: str = "auto",
+        non_negative: str = "auto",
+    ) -> None:
+        vision = model.vision_model if hasattr(model.config, "vision_config") else model
+        if getattr(vision, "main_input_name", "pixel_values") != "pixel_values":
+            raise InputError(
+                f"{type(model).__name__} takes {vision.main_input_name}, not images; it is no vision model."
+            )
+        side = getattr(vision.config, "image_size", None) or 224
+        framing = framing or Framing(side, side)
+        lookup("pooling", pool, dict.fromkeys(POOLS))
+        super().__init__("transformers", 0, framing, mean or IMAGENET_MEAN, std or IMAGENET_STD)
+        self.model = vision.float().eval().requires_grad_(False)
+        self._stretches = "interpolate_pos_encoding" in inspect.signature(vision.forward).parameters
+        out = self._on_noise()
+        self.pool = _pooling(out, vision.config.model_type) if pool == "auto" else pool
+        if non_negative == "auto":
+            non_negative = "split" if float(self._pooled(out).min()) < 0 else "keep"
+        self.non_negative = non_negative
+        self._to_non_negative = lookup("way to make activations non-negative", non_negative, NON_NEGATIVE)
+        self.features = self._to_non_negative(self._pooled(out)).shape[1]
+
+    def maps(self, x: Tensor) -> Tensor:
+        """Give the last layer's tokens as a map [n d h w], without class and register tokens, made >= 0."""
+        return self._to_non_negative(_grid(self._last(x).last_hidden_state))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Give the pooled output [n d], made >= 0."""
+        if self.pool == "mean":
+            return super().forward(x)
+        return self._to_non_negative(self._pooled(self._last(x)))
+
+    def config(self) -> dict[str, Any]:
+        """Add the model's configuration and the two choices."""
+        model = json.loads(self.model.config.to_json_string(use_diff=False))
+        plain = {key: value for key, value in model.items() if key not in _PASSING}
+        return {**super().config(), "config": plain, "pool": self.pool, "non_negative": self.non_negative}
+
+    def _last(self, x: Tensor) -> Any:
+        # Position embeddings are stretched where images have another size; models without the switch do so unasked.
+        own = getattr(self.model.config, "image_size", None)
+        return self.model(x, interpolate_pos_encoding=True) if self._stretches and x.shape[2] != own else self.model(x)
+
+    def _pooled(self, out: Any) -> Tensor:
+        last: Tensor = out.last_hidden_state
+        match self.pool:
+            case "model":
+                pooled: Tensor = out.pooler_output
+                return pooled.flatten(1)
+            case "token":
+                if last.ndim != 3 or not _extra_tokens(last):
+                    raise InputError(f"{type(self.model).__name__} has no class token; use pool='mean'.")
+                return last[:, 0]
+            case _:
+                return _grid(last)
+
+    @torch.no_grad()
+    def _on_noise(self) -> Any:
+        generator = torch.Generator().manual_seed(0)
+        side = self.framing.crop
+        return self._last(torch.randn(2, 3, side, side, generator=generator))
+
+
+def from_transformers(
+    source: Any,
+    *,
+    framing: Framing | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    pool: str = "auto",
+    non_negative: str = "auto",
+    seed: int = 0,
+) -> TransformersBackbone:
+    """Make a backbone from a model's name or folder, from a configuration (random weights by `seed`), or from a model.
+
+    By name, framing and normalisation are read from the model's own preprocessor file where it has one.
+    """
+    transformers = _library()
+    own: dict[str, Any] = {}
+    if isinstance(source, str | Path):
+        model = _pretrained(transformers, str(source))
+        own = _preprocessing(transformers, str(source))
+    elif isinstance(source, transformers.PretrainedConfig):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            model = transformers.AutoModel.from_config(source)
+    else:
+        model = source
+    given = {"framing": framing, "mean": mean, "std": std}
+    chosen = {**own, **{key: value for key, value in given.items() if value is not None}}
+    return TransformersBackbone(model, **chosen, pool=pool, non_negative=non_negative)
+
+
+def rebuild(
+    config: Mapping[str, Any],
+    *,
+    framing: Framing | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    pool: str = "auto",
+    non_negative: str = "auto",
+    seed: int = 0,
+) -> TransformersBackbone:
+    """Build a model of `transformers`, with random weights, from the plain values that `config()` gave."""
+    values = {key: value for key, value in config.items() if key != "model_type"}
+    return from_transformers(
+        _library().AutoConfig.for_model(config["model_type"], **values),
+        framing=framing, mean=mean, std=std, pool=pool, non_negative=non_negative, seed=seed,
+    )  # fmt: skip
+
+
+def _library() -> ModuleType:
+    try:
+        import transformers
+    except ImportError as error:
+        raise InputError('Models of `transformers` are an extra of masil: pip install "masil[transformers]"') from error
+    return transformers
+
+
+def _pretrained(transformers: ModuleType, name: str) -> Any:
+    try:
+        return transformers.AutoModel.from_pretrained(name)
+    except (OSError, ValueError) as error:
+        reason = (str(error).strip() or type(error).__name__).split("\n")[0][:200]
+        raise StorageError(
+            f"The model '{name}' cannot be loaded ({reason}). Check its name and the network, or give a local folder."
+        ) from error
+
+
+def _preprocessing(transformers: ModuleType, name: str) -> dict[str, Any]:
+    """Read framing and normalisation from a model's preprocessor file, as far as they are there."""
+    with suppress(OSError, ValueError):
+        values, _ = transformers.ImageProcessingMixin.get_image_processor_dict(name)
+        found = {"mean": values.get("image_mean"), "std": values.get("image_std"), "framing": _framing(values)}
+        return {key: value for key, value in found.items() if value is not None}
+    return {}
+
+
+def _framing(values: Mapping[str, Any]) -> Framing | None:
+    resize, crop = _side(values.get("size")), _side(values.get("crop_size"))
+    if not values.get("do_center_crop", crop is not None):
+        crop = None
+    side = crop or resize
+    return None if side is None else Framing(max(resize or side, side), side)
+
+
+def _side(size: Any) -> int | None:
+    """Read 224, {"shortest_edge": 224} or {"height": 224, "width": 224}."""
+    if isinstance(size, Mapping):
+        size = size.get("shortest_edge") or size.get("height")
+    return int(size) if size else None
+
+
+def _pooling(out: Any, kind: str) -> str:
+    if kind in POOLED_BY_THE_MODEL:
+        return "model"
+    last = out.last_hidden_state
+    return "token" if last.ndim == 3 and _extra_tokens(last) else "mean"
+
+
+def _extra_tokens(last: Tensor) -> int:
+    """Count the tokens before those of the patches, which make a square: t = extra + h²."""
+    tokens = int(last.shape[1])
+    return tokens - math.isqrt(tokens) ** 2
+
+
+def _grid(last: Tensor) -> Tensor:
+    """Lay the patch tokens [n t d] out as a map [n d h w]; a map stays as it is."""
+    if last.ndim == 4:
+        return last
+    patches = last[:, _extra_tokens(last) :]
+    side = math.isqrt(int(patches.shape[1]))
+    return patches.transpose(1, 2).reshape(len(last), -1, side, side)

@@ -1,0 +1,131 @@
+"""From images to activations: in order, framed, ahead of the engine, and with a sentence when something is wrong."""
+
+import threading
+
+import numpy as np
+import pytest
+import torch
+
+from masil.backbones import Engine, create, extract
+from masil.backbones.extraction import stream
+from masil.data import ArrayImages, Framing
+from masil.errors import DataError, InputError
+
+SIDE = 16
+CHOICE = {"engine": "torch", "device": "cpu"}
+
+
+def tiny(**options: object):
+    return create("resnet20", width=0.5, framing=(SIDE, SIDE), **options)
+
+
+def images(n: int, height: int = SIDE, width: int = SIDE) -> ArrayImages:
+    pixels = np.random.default_rng(0).integers(0, 256, (n, 3, height, width), dtype=np.uint8)
+    return ArrayImages(pixels, torch.arange(n))
+
+
+@pytest.mark.parametrize("batch", [None, 1, 3, 7, 100])
+@pytest.mark.parametrize("engine", ["torch", "onnxruntime"])
+def test_activations_in_the_order_of_the_images(batch: int | None, engine: str) -> None:
+    backbone, given = tiny(), images(7)
+    expected = backbone(backbone.preprocess(torch.from_numpy(given.pixels))).detach()
+    found = extract(backbone, given, batch=batch, engine=engine, device="cpu")
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+
+
+def test_images_of_another_size_are_framed() -> None:
+    backbone, given = tiny(), images(3, 40, 30)
+    expected = extract(backbone, ArrayImages(given.load(slice(None), backbone.framing).numpy(), given.labels), **CHOICE)
+    assert torch.equal(extract(backbone, given, **CHOICE), expected)
+
+
+def test_another_framing_and_mirrored_images() -> None:
+    backbone, given = tiny(), images(3)
+    wide = extract(backbone, given, framing=Framing(24, 20), **CHOICE)
+    pixels = given.load(slice(None), Framing(24, 20))
+    torch.testing.assert_close(wide, backbone(backbone.preprocess(pixels)).detach(), atol=1e-5, rtol=1e-4)
+    mirrored = extract(backbone, given, flip=True, **CHOICE)
+    flipped = backbone(backbone.preprocess(torch.from_numpy(given.pixels[..., ::-1].copy()))).detach()
+    torch.testing.assert_close(mirrored, flipped, atol=1e-5, rtol=1e-4)
+
+
+def test_no_images_no_engine() -> None:
+    assert extract(tiny(), images(2).subset([]), device="no such device").shape == (0, 32)
+
+
+def test_a_batch_of_nothing() -> None:
+    with pytest.raises(InputError, match="at least one image, not 0"):
+        extract(tiny(), images(2), batch=0, **CHOICE)
+
+
+def test_weights_that_have_diverged_are_named_with_the_image() -> None:
+    backbone = tiny()
+    with torch.no_grad():
+        backbone.bn1.weight.fill_(torch.nan)
+    with pytest.raises(InputError, match=r"image 'array\[0\]' are not all finite and >= 0, the smallest is nan"):
+        extract(backbone, images(2), **CHOICE)
+
+
+class Echo(Engine):
+    """Gives the first pixel of each image, and says when it runs."""
+
+    name, size = "echo", None
+
+    def __init__(self, before=lambda: None) -> None:
+        self.before = before
+
+    def _activations(self, pixels: torch.Tensor) -> torch.Tensor:
+        self.before()
+        return pixels[:, 0, 0, :1].float()
+
+
+class Watched:
+    """Images that say which batches were loaded."""
+
+    def __init__(self, inner: ArrayImages, failing: int | None = None) -> None:
+        self.inner, self.failing = inner, failing
+        self.loaded: list[int] = []
+        self.second = threading.Event()
+
+    def __len__(self) -> int:
+        return len(self.inner)
+
+    def load(self, index: slice, framing: Framing) -> torch.Tensor:
+        if self.failing is not None and index.start >= self.failing:
+            raise DataError("b.jpg is damaged or cut short.")
+        self.loaded.append(index.start)
+        if index.start > 0:
+            self.second.set()
+        return self.inner.load(index, framing)
+
+    def name(self, position: int) -> str:
+        return self.inner.name(position)
+
+
+def test_the_next_batch_is_loaded_while_the_engine_works() -> None:
+    watched = Watched(images(6))
+    engine = Echo(before=lambda: watched.second.wait(timeout=20) or pytest.fail("nothing was loaded meanwhile"))
+    first, rows = next(stream(engine, watched, Framing(SIDE, SIDE), batch=2))
+    assert first == 0
+    assert rows[:, 0].tolist() == watched.inner.pixels[:2, 0, 0, 0].tolist()
+
+
+def test_not_everything_is_loaded_at_once() -> None:
+    watched = Watched(images(40))
+    seen: list[int] = []
+    for first, _ in stream(Echo(lambda: seen.append(len(watched.loaded))), watched, Framing(SIDE, SIDE), batch=2):
+        assert len(watched.loaded) <= first // 2 + 1 + 2
+    assert watched.loaded == list(range(0, 40, 2))
+
+
+def test_it_can_begin_anywhere() -> None:
+    parts = list(stream(Echo(), images(7), Framing(SIDE, SIDE), start=3, batch=2))
+    assert [first for first, _ in parts] == [3, 5]
+    assert torch.cat([rows for _, rows in parts])[:, 0].tolist() == images(7).pixels[3:, 0, 0, 0].tolist()
+
+
+def test_an_image_that_cannot_be_read() -> None:
+    parts = stream(Echo(), Watched(images(6), failing=2), Framing(SIDE, SIDE), batch=2)
+    assert next(parts)[0] == 0
+    with pytest.raises(DataError, match=r"b\.jpg is damaged"):
+        next(parts)
