@@ -80,7 +80,9 @@ def pip(bin_folder, *arguments):
     """Run pip, passing its output on, and explain a failure."""
     command = [os.path.join(bin_folder, "python"), "-m", "pip", "--disable-pip-version-check", *arguments]
     lines = []
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True
+    ) as process:
         for line in process.stdout:
             lines.append(line)
             if line.startswith(("Collecting", "Installing", "Successfully", "ERROR", "Building")):

@@ -4,6 +4,10 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("masil", deadline=None)  # speed is judged in benchmarks/, not by a busy test machine
+settings.load_profile("masil")
 
 
 @pytest.fixture(scope="session")

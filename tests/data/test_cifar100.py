@@ -100,7 +100,7 @@ def test_shots_are_indices_into_the_training_array(tmp_path: Path) -> None:
     lists.mkdir(parents=True)
     (lists / "session_1.txt").write_text("0\n3\n6\n9\n")
     (lists / "session_2.txt").write_text("4\n1\n")
-    assert {k: v.tolist() for k, v in read_cifar100(unpack(tmp_path), ARCHIVE).shots.items()} == {1: [4, 1]}
+    assert {k: v.tolist() for k, v in read_cifar100(unpack(tmp_path), ARCHIVE).shots.items()} == {1: [1, 4]}
     (lists / "session_2.txt").write_text("4\n50000\n")
     with pytest.raises(
         DataError, match=r"session_2\.txt, line 2, names the image '50000', which is not among the train"

@@ -74,7 +74,7 @@ def test_shots_are_found_by_path_and_one_that_was_left_out_is_named(root: Path) 
     base = [f"CUB_200_2011/images/{CLASSES[0]}/bird {i}.jpg" for i in range(3)]
     write(lists / "session_1.txt", base)
     write(lists / "session_2.txt", [f"CUB_200_2011/images/{CLASSES[1]}/bird {i}.jpg" for i in (2, 0)])
-    assert {k: v.tolist() for k, v in read_cub200(root).shots.items()} == {1: [5, 3]}
+    assert {k: v.tolist() for k, v in read_cub200(root).shots.items()} == {1: [3, 5]}
     (root / "CUB_200_2011" / "images" / CLASSES[1] / "bird 0.jpg").unlink()
     with pytest.raises(
         DataError, match=r"session_2\.txt, line 2, names the image 'CUB_200_2011/images/002\.Ani/bird 0\.jpg"

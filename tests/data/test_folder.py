@@ -165,7 +165,7 @@ def test_classes_that_look_the_same_are_refused(tmp_path: Path, one: str, other:
     fill(tmp_path, **{f"train__{one}" if split else one: 3, f"test__{other}" if split else other: 3})
     if len(list(tmp_path.iterdir())) < 2:
         pytest.skip("this file system takes the two names for one")
-    with pytest.raises(DataError, match=r"The classes '.+' and '.+' of .* differ only in case, or in how an"):
+    with pytest.raises(DataError, match=r"The folders '.+' and '.+' of .* differ only in case, or in how an"):
         read_folder(tmp_path)
 
 

@@ -21,10 +21,10 @@ def write(folder: Path, **lists: str) -> Path:
     return folder
 
 
-def test_the_second_list_is_session_one_and_the_order_of_a_list_is_kept(tmp_path: Path) -> None:
+def test_the_second_list_is_session_one_and_the_order_of_a_list_means_nothing(tmp_path: Path) -> None:
     folder = write(tmp_path, session_1="img0\nimg1\nimg3\nimg2\n", session_2="img7\r\n\r\nimg4\r\n", session_3="img9")
     shots = read_shots(folder, find, LABELS)
-    assert {number: positions.tolist() for number, positions in shots.items()} == {1: [7, 4], 2: [9]}
+    assert {number: positions.tolist() for number, positions in shots.items()} == {1: [4, 7], 2: [9]}
 
 
 def test_sessions_sort_by_number(tmp_path: Path) -> None:

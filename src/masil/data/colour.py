@@ -57,8 +57,8 @@ def grey(x: Tensor) -> Tensor:
         return x
     if x.shape[1] != 3:
         raise InputError(f"Colour jitter needs images of 1 or 3 channels, but these have {x.shape[1]}.")
-    red, green, blue = x.split(1, 1)
-    return LUMA[0] * red + LUMA[1] * green + LUMA[2] * blue
+    red, green, blue = x.unbind(1)
+    return (LUMA[0] * red + LUMA[1] * green + LUMA[2] * blue)[:, None]
 
 
 def cutout(x: Tensor, side_fraction: float, probability: float, generator: torch.Generator) -> Tensor:

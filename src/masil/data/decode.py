@@ -6,6 +6,7 @@ and a picture of more than `PIXEL_LIMIT` pixels is refused, because a small file
 """
 
 import io
+import re
 from pathlib import Path
 from typing import BinaryIO
 
@@ -19,11 +20,11 @@ from masil.errors import DataError
 PIXEL_LIMIT = 89_478_485
 
 Image.init()
-_KINDS = {"JPEG": "jpg", "PNG": "zlib", "WEBP": "webp", "AVIF": "avif", "JPEG2000": "jpg_2000"}
+_CODECS = {"JPEG": "jpg", "PNG": "zlib", "WEBP": "webp", "AVIF": "avif", "JPEG2000": "jpg_2000"}
 FORMATS = tuple(
     kind
     for kind in ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF", "JPEG2000")
-    if kind in Image.OPEN and (kind not in _KINDS or features.check(_KINDS[kind]))
+    if kind in Image.OPEN and (kind not in _CODECS or features.check(_CODECS[kind]))
 )
 
 _BOMB = (Image.DecompressionBombError, Image.DecompressionBombWarning)
@@ -37,18 +38,13 @@ _UPRIGHT = {
     8: Image.Transpose.ROTATE_90,
 }  # EXIF's orientation → what undoes it
 _IMPOSTORS = (
-    (b"<!doctype html", "is a web page (HTML); perhaps a download that failed"),
-    (b"<html", "is a web page (HTML); perhaps a download that failed"),
-    (b"<svg", "is an SVG drawing, which has no pixels; export it as PNG"),
-    (b"%pdf", "is a PDF document; export the picture as PNG or JPEG"),
-    (b"version https://git-lfs", "is a Git LFS pointer, not the picture itself; run `git lfs pull`"),
-    (b"ftyphei", "is a HEIC photo; export it as JPEG"),
-    (b"ftypmif1", "is a HEIF photo; export it as JPEG"),
-    (b"\xff\xd8\xff", "begins like a JPEG but is damaged or cut short"),
-    (b"\x89png", "begins like a PNG but is damaged or cut short"),
-    (b"gif8", "begins like a GIF but is damaged or cut short"),
-    (b"webp", "begins like a WebP but is damaged or cut short"),
-)  # found in the first bytes, in lower case
+    (r"\s*(<\?xml[^>]*>\s*)?(<!doctype html|<html)", "is a web page (HTML); perhaps a download that failed"),
+    (r"[^\0]*<svg", "is an SVG drawing, which has no pixels; export it as PNG"),
+    (r"%pdf", "is a PDF document; export the picture as PNG or JPEG"),
+    (r"version https://git-lfs", "is a Git LFS pointer, not the picture itself; run `git lfs pull`"),
+    (r"....ftyp(hei|hev|mif1|msf1)", "is a HEIC photo; export it as JPEG"),
+    (r"\xff\xd8\xff|\x89png|gif8|riff....webp", "begins like an image but is damaged or cut short"),
+)  # how files begin that Pillow does not know, and what they are
 
 
 def decode_image(source: Path | str | bytes, side: int | None = None, name: str | None = None) -> Image.Image:
@@ -69,6 +65,8 @@ def decode_image(source: Path | str | bytes, side: int | None = None, name: str 
         raise DataError(f"{name} is a folder, not an image.") from error
     except PermissionError as error:
         raise DataError(f"{name} cannot be read: no permission.") from error
+    except OSError as error:
+        raise DataError(f"{name} cannot be read ({error.strerror}).") from error
 
 
 def frame_image(image: Image.Image, framing: Framing) -> np.ndarray:
@@ -118,11 +116,11 @@ def _open(file: BinaryIO) -> Image.Image:
 def _impostor(file: BinaryIO) -> str:
     """Say what a file that Pillow does not know seems to be."""
     file.seek(0)
-    head = file.read(512)
+    head = file.read(512).decode("latin-1")
     if not head:
         return "is empty (0 bytes)"
-    for mark, sentence in _IMPOSTORS:
-        if mark in head.lower():
+    for beginning, sentence in _IMPOSTORS:
+        if re.match(beginning, head, re.IGNORECASE | re.DOTALL):
             return sentence
     return f"is not an image of a kind that can be read ({', '.join(FORMATS)})"
 

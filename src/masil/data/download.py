@@ -75,8 +75,7 @@ def _append(url: str, part: Path) -> None:
             return  # nothing is missing, or `part` is of another file: the checksum will tell
         if answer.status != HTTPStatus.PARTIAL_CONTENT:
             start = 0
-        length = answer.headers.get("Content-Length")
-        total = start + int(length) if length else None
+        total = None if answer.length is None else start + answer.length
         with part.open("ab" if start else "wb") as file, bar(f"{part.stem} (MB)", total and total / 1e6) as advance:
             advance(start / 1e6)
             for chunk in _chunks(answer):

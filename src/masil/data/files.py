@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from masil.data.decode import decode_image, frame_image
-from masil.data.images import Framing, Images, Index, as_rows
+from masil.data.images import Framing, Images, Index, pick
 from masil.errors import DataError, InputError
 from masil.hardware import usable_cores
 
@@ -38,7 +38,7 @@ class FileImages(Images):
 
     def load(self, index: Index, framing: Framing) -> Tensor:
         """Decode the files side by side; the first that cannot be read, in their order, is the one that is named."""
-        rows = as_rows(self.rows, index).tolist()
+        rows = pick(self.rows, index).tolist()
         pixels = np.empty((len(rows), 3, framing.crop, framing.crop), np.uint8)
 
         def fill(place: int) -> None:
@@ -51,8 +51,7 @@ class FileImages(Images):
 
     def subset(self, index: Index) -> Self:
         """Give a view of the same files."""
-        positions = as_rows(torch.arange(len(self)), index)
-        return type(self)(self.root, self.files, self.labels[positions], self.rows[positions])
+        return type(self)(self.root, self.files, pick(self.labels, index), pick(self.rows, index))
 
     def relabel(self, labels: Tensor) -> Self:
         """Give the same files with other labels."""

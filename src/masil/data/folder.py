@@ -53,6 +53,7 @@ def _find(root: Path) -> tuple[dict[str, Tree], list[str]]:
     folders, files = listing(root)
     if not folders and not files:
         raise DataError(f"{root} is empty; it should hold a folder of images for each class.")
+    _refuse_alike(root, folders)
     notes = [f"{_count(files, 'file')} beside the folders of {root} left out: {', '.join(files)}."] if files else []
     splits = {name.casefold(): name for name in folders}
     if {"train", "test"} <= set(splits):
@@ -69,12 +70,16 @@ def _find(root: Path) -> tuple[dict[str, Tree], list[str]]:
 def _classes(root: Path, trees: Mapping[str, Tree]) -> list[str]:
     """Sort the classes of all splits, refusing names that would be taken for one another."""
     classes = sorted({name for tree in trees.values() for name in tree}, key=natural)
-    if twins := alike(classes):
+    _refuse_alike(root, classes)
+    return classes
+
+
+def _refuse_alike(root: Path, folders: Sequence[str]) -> None:
+    if twins := alike(folders):
         raise DataError(
-            f"The classes {' and '.join(map(repr, twins[0]))} of {root} differ only in case, or in how an accent is "
+            f"The folders {' and '.join(map(repr, twins[0]))} of {root} differ only in case, or in how an accent is "
             "written; rename or merge them."
         )
-    return classes
 
 
 def _drop_bad(root: Path, trees: Mapping[str, Tree], skip_bad: bool) -> list[str]:

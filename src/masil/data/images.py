@@ -81,7 +81,7 @@ class ArrayImages(Images):
 
     def load(self, index: Index, framing: Framing) -> Tensor:
         """Take the rows; if they are not of the size asked for, resize (bilinear, antialiased) and cut the centre."""
-        chosen = torch.from_numpy(self.pixels[as_rows(self.rows, index).numpy()])
+        chosen = torch.from_numpy(self.pixels[pick(self.rows, index).numpy()])
         h, w = chosen.shape[2:]
         if (h, w) == (framing.crop, framing.crop) and framing.resize == framing.crop:
             return chosen
@@ -95,8 +95,7 @@ class ArrayImages(Images):
 
     def subset(self, index: Index) -> Self:
         """Give a view of the same pixels."""
-        positions = as_rows(torch.arange(len(self)), index)
-        return type(self)(self.pixels, self.labels[positions], self.rows[positions], self.source)
+        return type(self)(self.pixels, pick(self.labels, index), pick(self.rows, index), self.source)
 
     def relabel(self, labels: Tensor) -> Self:
         """Give the same pixels with other labels."""
@@ -115,20 +114,20 @@ class ArrayImages(Images):
         return f"{self.source}[{int(self.rows[position])}]"
 
 
-def as_rows(rows: Tensor, index: Index) -> Tensor:
-    """Apply an index (positions, a slice or a mask) to row numbers, refusing positions that are not there."""
+def pick(values: Tensor, index: Index) -> Tensor:
+    """Take the values at an index (positions, a slice or a mask), refusing positions that are not there."""
     if isinstance(index, slice):
-        return rows[index]
-    positions = torch.as_tensor(index).cpu()
-    if positions.dtype == torch.bool:
-        if len(positions) != len(rows):
-            raise InputError(f"A mask of {len(positions)} was given for {len(rows)} images.")
-        return rows[positions]
-    positions = positions.to(torch.int64)
-    outside = positions[(positions < 0) | (positions >= len(rows))]
-    if len(outside):
-        raise InputError(f"Image {int(outside[0])} was asked for, but there are {len(rows)}, counted from 0.")
-    return rows[positions]
+        return values[index]
+    chosen = torch.as_tensor(index).cpu()
+    if chosen.dtype == torch.bool:
+        if len(chosen) != len(values):
+            raise InputError(f"A mask of {len(chosen)} was given for {len(values)} images.")
+        return values[chosen]
+    positions = chosen.to(torch.int64).numpy()  # NumPy's comparisons wake no threads
+    outside = positions[(positions < 0) | (positions >= len(values))]
+    if outside.size:
+        raise InputError(f"Image {outside[0]} was asked for, but there are {len(values)}, counted from 0.")
+    return values[positions]
 
 
 @final

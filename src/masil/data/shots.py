@@ -16,8 +16,9 @@ from masil.errors import DataError
 def read_shots(folder: Path, find: Callable[[str], int | None], labels: Tensor) -> dict[int, Tensor] | None:
     """Read the shots of session 1, 2, … as positions among the training images, or give None if there are no lists.
 
-    `find` gives the position of an image by what the lists call it, or None. No class may come in two sessions, and
-    the base session's list, if there is one, must hold all training images of its classes, since all are trained on.
+    `find` gives the position of an image by what the lists call it, or None. The positions of a session ascend; the
+    order of a list means nothing. No class may come in two sessions, and the list of the base session, if there is
+    one, must hold all training images of its classes, since all are trained on.
     """
     lists = _lists(folder)
     if not lists:
@@ -65,4 +66,4 @@ def _read(path: Path, find: Callable[[str], int | None]) -> Tensor:
         if position in lines:
             raise DataError(f"{path}, line {line}, names the image '{image}' again, after line {lines[position]}.")
         lines[position] = line
-    return torch.tensor(list(lines), dtype=torch.int64)
+    return torch.tensor(sorted(lines), dtype=torch.int64)
