@@ -44,9 +44,10 @@ def listed_images(
             f"{len(missing):,} of the {len(test.files):,} test images of {title} are not on disk; the first is "
             f"{root / missing[0]}. Unpack the data set again."
         )
-    kept = Listed([file for file in train.files if file in there], [
-        label for file, label in zip(train.files, train.labels, strict=True) if file in there
-    ])  # fmt: skip
+    kept = Listed()
+    for file, label in zip(train.files, train.labels, strict=True):
+        if file in there:
+            kept.add(file, label)
     if bare := sorted(set(range(len(classes))) - set(kept.labels)):
         raise DataError(f"No training image of '{classes[bare[0]]}' ({title}) is on disk under {root}.")
     notes = []
