@@ -11,13 +11,13 @@ engine / (engine + decoding) in processor time, which is printed as its limit.
 """
 
 import argparse
-import json
 import os
 import platform
 import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -38,7 +38,7 @@ def timed(work: Callable[[], object], n: int) -> tuple[float, float]:
     return n / (time.perf_counter() - wall), 1e3 * (time.process_time() - busy) / n
 
 
-def measure(backbone: Backbone, images: Images, rounds: int) -> dict[str, object]:
+def measure(backbone: Backbone, images: Images, rounds: int) -> dict[str, Any]:
     """Time the four ways, `rounds` times in turn."""
     n, framing = len(images), backbone.framing
     pixels = images.load(slice(None), framing)
@@ -106,11 +106,12 @@ def main() -> None:
         result = measure(backbone, images, chosen.rounds)
         found[backbone.name] = result
         rate = result["images_per_second"]
-        print(
-            f"{backbone.name:20}{rate['eager']:9.1f}{rate['engine']:9.1f}{rate['decoding']:10.1f}{rate['pipeline']:10.1f}   "
-            f"engine {result['engine_over_eager']:.2f} × eager, pipeline {result['pipeline_over_engine']:.0%} of the engine "
+        ratios = (
+            f"engine {result['engine_over_eager']:.2f} × eager, pipeline {result['pipeline_over_engine']:.0%} of it "
             f"(limit {result['pipeline_limit']:.0%})"
         )
+        figures = f"{rate['eager']:9.1f}{rate['engine']:9.1f}{rate['decoding']:10.1f}{rate['pipeline']:10.1f}"
+        print(f"{backbone.name:20}{figures}   {ratios}")
     fast = found["efficientnet_lite0"]["engine_over_eager"] >= GOAL_ENGINE
     whole = all(result["pipeline_over_engine"] >= GOAL_PIPELINE for result in found.values())
     print(f"engine at least {GOAL_ENGINE:g} × eager for EfficientNet-Lite0: {'reached' if fast else 'MISSED'}")
@@ -122,7 +123,7 @@ def main() -> None:
             "torch": torch.__version__,
             "load_average": list(os.getloadavg()) if hasattr(os, "getloadavg") else None,
         }
-        write_json(chosen.json, {**about, "backbones": json.loads(json.dumps(found))})
+        write_json(chosen.json, {**about, "backbones": found})
 
 
 if __name__ == "__main__":

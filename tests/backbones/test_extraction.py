@@ -53,6 +53,15 @@ def test_no_images_no_engine() -> None:
     assert extract(tiny(), images(2).subset([]), device="no such device").shape == (0, 32)
 
 
+@pytest.mark.parametrize(("side", "size"), [(4, 256), (1000, 3), (3000, 1)])
+def test_batches_fit_into_memory(side: int, size: int) -> None:
+    class Blank(Watched):
+        def load(self, index: slice, framing: Framing) -> torch.Tensor:
+            return torch.zeros(index.stop - index.start, 3, 1, 1, dtype=torch.uint8)
+
+    assert len(next(stream(Echo(), Blank(images(300, 8, 8)), Framing(side, side)))[1]) == size
+
+
 def test_a_batch_of_nothing() -> None:
     with pytest.raises(InputError, match="at least one image, not 0"):
         extract(tiny(), images(2), batch=0, **CHOICE)

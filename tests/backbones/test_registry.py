@@ -37,6 +37,10 @@ def test_every_backbone_keeps_its_word(name: str) -> None:
     assert float(activations.max()) > 0
 
 
+def test_whole_numbers_are_numbers() -> None:
+    assert create("resnet20", width=1).fingerprint() == create("resnet20", width=1.0).fingerprint()
+
+
 def test_unknown_names() -> None:
     with pytest.raises(UnknownNameError, match="no backbone called 'resnet_18'; did you mean 'resnet18'"):
         create("resnet_18")

@@ -136,6 +136,8 @@ def test_models_that_do_not_fit(tmp_path: Path) -> None:
         from_transformers(tmp_path / "empty")
     with pytest.raises(UnknownNameError, match="no pooling called 'men'; did you mean 'mean'"):
         from_transformers(vit(), pool="men")
+    with pytest.raises(InputError, match="'ViTModel' gives negative activations .*'split'"):
+        from_transformers(vit(), non_negative="keep")
     with pytest.raises(InputError, match="ResNetModel has no class token; use pool='mean'"):
         from_transformers(CONFIGS["ResNet"][0](), pool="token", framing=Framing(SIDE, SIDE))
 

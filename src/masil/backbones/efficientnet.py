@@ -106,7 +106,7 @@ class EfficientNetLite(Backbone):
     ) -> None:
         own_width, depth, own_framing = SIZES[name]
         super().__init__(name, HEAD, framing or own_framing, mean or MEAN, std or STD)
-        self.width = width
+        self.width = float(width)
         with torch.random.fork_rng(devices=[]):  # layers draw from the global generator when they are built
             self.conv_stem = SameConv(3, STEM, 3, stride=2, bias=False)
             self.bn0 = _norm(STEM)

@@ -16,7 +16,7 @@ from masil.errors import InputError
 from masil.progress import bar
 
 AHEAD = 2  # batches decoded in advance
-PIXELS = 64 * 224 * 224  # of one batch, unless a batch size is given
+PIXELS, MOST = 64 * 224 * 224, 256  # in one batch pixels, and images, unless a batch size is given
 
 
 def extract(
@@ -48,7 +48,7 @@ def stream(
     engine: Engine, images: Images, framing: Framing, *, start: int = 0, flip: bool = False, batch: int | None = None
 ) -> Iterator[tuple[int, Tensor]]:
     """Yield activations [batch d] from image `start` on, each with the position of its first image, in order."""
-    step = max(1, PIXELS // framing.crop**2) if batch is None else batch
+    step = min(MOST, max(1, PIXELS // framing.crop**2)) if batch is None else batch
     if step < 1:
         raise InputError(f"A batch must have at least one image, not {batch}.")
 

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from masil.backbones.backbone import IMAGENET_MEAN, IMAGENET_STD, Backbone
-from masil.backbones.non_negative import NON_NEGATIVE
+from masil.backbones.non_negative import way_to_non_negative
 from masil.data import Framing
-from masil.errors import InputError, lookup
+from masil.errors import InputError
 
 PREFIX = "module:"  # of the names of such backbones: `create` cannot rebuild them from a name
 
@@ -26,6 +26,8 @@ class ModuleBackbone(Backbone):
     [relu(a), relu(−a)] and twice the features. A feature map is treated so before it is averaged.
 
     The module itself is used, not a copy: it is set to evaluation mode and its weights stop asking for gradients.
+    Stored activations are found again by its weights, its printed layers and `name`: give modules that differ in code
+    alone different names.
     """
 
     def __init__(
@@ -38,13 +40,8 @@ class ModuleBackbone(Backbone):
         std: Sequence[float] = IMAGENET_STD,
         non_negative: str = "keep",
     ) -> None:
-        to_non_negative = lookup("way to make activations non-negative", non_negative, NON_NEGATIVE)
         out = _try_on_noise(module.eval().requires_grad_(False), framing, name)
-        if non_negative == "keep" and float(out.min()) < 0:
-            raise InputError(
-                f"The module '{name}' gives negative activations ({float(out.min()):.3g} on noise), but concepts need "
-                "activations >= 0. Choose non_negative='relu', which cuts them off, or 'split', which keeps both signs."
-            )
+        to_non_negative = way_to_non_negative(non_negative, out, name)
         super().__init__(PREFIX + name, to_non_negative(out).shape[1], framing, mean, std)
         self.module = module
         self.non_negative = non_negative

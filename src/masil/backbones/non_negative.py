@@ -7,6 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from masil.errors import InputError, lookup
+
 
 def keep(a: Tensor) -> Tensor:
     """Leave a [n d …] as it is: it is promised to be >= 0."""
@@ -24,3 +26,14 @@ def split(a: Tensor) -> Tensor:
 
 
 NON_NEGATIVE: dict[str, Callable[[Tensor], Tensor]] = {"keep": keep, "relu": relu, "split": split}
+
+
+def way_to_non_negative(way: str, on_noise: Tensor, name: str) -> Callable[[Tensor], Tensor]:
+    """Look up a way, and refuse "keep" for a model that gives negative activations on noise already."""
+    found = lookup("way to make activations non-negative", way, NON_NEGATIVE)
+    if way == "keep" and float(on_noise.min()) < 0:
+        raise InputError(
+            f"The module '{name}' gives negative activations ({float(on_noise.min()):.3g} on noise), but concepts need "
+            "activations >= 0. Choose non_negative='relu', which cuts them off, or 'split', which keeps both signs."
+        )
+    return found

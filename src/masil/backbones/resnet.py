@@ -83,7 +83,7 @@ class ResNet(Backbone):
     ) -> None:
         channels = [scaled(stage, width) for stage in plan.channels]
         super().__init__(name, channels[-1], framing or plan.framing, mean or plan.mean, std or plan.std)
-        self.width = width
+        self.width = float(width)
         with torch.random.fork_rng(devices=[]):  # layers draw from the global generator when they are built
             if plan.stem == "cifar":
                 self.conv1 = nn.Conv2d(3, channels[0], 3, padding=1, bias=False)

@@ -59,7 +59,7 @@ class ResNet12(Backbone):
     ) -> None:
         channels = [scaled(stage, width) for stage in CHANNELS[name]]
         super().__init__(name, channels[-1], framing or Framing(92, 84), mean or IMAGENET_MEAN, std or IMAGENET_STD)
-        self.width = width
+        self.width = float(width)
         with torch.random.fork_rng(devices=[]):  # layers draw from the global generator when they are built
             self.layer1 = nn.Sequential(PooledBlock(3, channels[0], non_negative=False))
             self.layer2 = nn.Sequential(PooledBlock(channels[0], channels[1], non_negative=False))

@@ -8,6 +8,7 @@ import io
 import json
 import logging
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import final
 
@@ -66,6 +67,8 @@ class ActivationStore:
         with locked(file.with_suffix(".lock")):
             if (found := _open(file, shape)) is not None:  # another process was first
                 return found
+            if file.exists():
+                _LOG.warning("%s is damaged; its activations are extracted again.", file)
             runner = open_engine(backbone, engine=engine, device=device, size=framing.crop)
             with _Part(file, shape) as part, bar("Extracting activations", len(images)) as advance:
                 advance(part.rows)
@@ -96,16 +99,14 @@ class _Part:
         try:
             self.path.touch()
             self._file = self.path.open("r+b")
-            begun = self._file.read(len(self.header)) == self.header
-            size = os.fstat(self._file.fileno()).st_size if begun else 0
-            if begun:
+            if self._file.read(len(self.header)) == self.header:
+                size = self._file.seek(0, os.SEEK_END)
                 self.rows = (size - len(self.header)) // self.row_bytes
-                self._file.truncate(len(self.header) + self.rows * self.row_bytes)
-                self._file.seek(0, os.SEEK_END)
             else:
-                self._file.truncate(0)
                 self._file.seek(0)
                 self._file.write(self.header)
+            self._file.truncate(len(self.header) + self.rows * self.row_bytes)
+            self._file.seek(0, os.SEEK_END)
         except OSError as error:
             raise self._failed(error) from error
         return self
@@ -139,15 +140,10 @@ class _Part:
 
 def _open(file: Path, shape: tuple[int, int]) -> Tensor | None:
     """Map a finished file, if it is there and whole."""
-    if not file.exists():
-        return None
-    try:
+    with suppress(OSError, ValueError, EOFError):  # ways to be absent or damaged
         rows = np.load(file, mmap_mode="c")  # private pages: the tensor may be changed, the file is not
         if rows.shape == shape and rows.dtype == np.float32:
             return torch.from_numpy(rows)
-    except (OSError, ValueError, EOFError):
-        pass
-    _LOG.warning("%s is damaged; its activations are extracted again.", file)
     return None
 
 

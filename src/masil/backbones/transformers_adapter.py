@@ -18,19 +18,15 @@ import torch
 from torch import Tensor
 
 from masil.backbones.backbone import IMAGENET_MEAN, IMAGENET_STD, Backbone
-from masil.backbones.non_negative import NON_NEGATIVE
+from masil.backbones.non_negative import way_to_non_negative
 from masil.data import Framing
 from masil.errors import InputError, StorageError, lookup
 
 # Where the model's own pooling was trained with it and is better than one of its last tokens.
 POOLED_BY_THE_MODEL = ("clip_vision_model", "siglip_vision_model")
 POOLS = ("auto", "token", "mean", "model")
-_PASSING = (
-    "_name_or_path",
-    "transformers_version",
-    "architectures",
-    "dtype",
-)  # say where weights came from, not what they are
+# Entries of a configuration that say where the weights came from, not what the model is.
+_PASSING = ("_name_or_path", "transformers_version", "architectures", "dtype")
 
 
 @final
@@ -60,7 +56,8 @@ class TransformersBackbone(Backbone):
             raise InputError(
                 f"{type(model).__name__} takes {vision.main_input_name}, not images; it is no vision model."
             )
-        side = getattr(vision.config, "image_size", None) or 224
+        own = getattr(vision.config, "image_size", None)
+        side = own if isinstance(own, int) else 224
         framing = framing or Framing(side, side)
         lookup("pooling", pool, dict.fromkeys(POOLS))
         super().__init__("transformers", 0, framing, mean or IMAGENET_MEAN, std or IMAGENET_STD)
@@ -68,11 +65,12 @@ class TransformersBackbone(Backbone):
         self._stretches = "interpolate_pos_encoding" in inspect.signature(vision.forward).parameters
         out = self._on_noise()
         self.pool = _pooling(out, vision.config.model_type) if pool == "auto" else pool
+        pooled = self._pooled(out)
         if non_negative == "auto":
-            non_negative = "split" if float(self._pooled(out).min()) < 0 else "keep"
+            non_negative = "split" if float(pooled.min()) < 0 else "keep"
         self.non_negative = non_negative
-        self._to_non_negative = lookup("way to make activations non-negative", non_negative, NON_NEGATIVE)
-        self.features = self._to_non_negative(self._pooled(out)).shape[1]
+        self._to_non_negative = way_to_non_negative(non_negative, pooled, type(vision).__name__)
+        self.features = self._to_non_negative(pooled).shape[1]
 
     def maps(self, x: Tensor) -> Tensor:
         """Give the last layer's tokens as a map [n d h w], without class and register tokens, made >= 0."""
@@ -112,7 +110,7 @@ class TransformersBackbone(Backbone):
     def _on_noise(self) -> Any:
         generator = torch.Generator().manual_seed(0)
         side = self.framing.crop
-        return self._last(torch.randn(2, 3, side, side, generator=generator))
+        return self._last(torch.randn(2, 3, side, side, generator=generator).to(self.model.device))
 
 
 def from_transformers(
