@@ -1,5 +1,5 @@
 """The `masil` command."""
 
-from masil.cli.main import main
+from masil.cli.app import main
 
 __all__ = ["main"]

@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 
 from masil import __version__
 from masil.cli import main
-from masil.cli.main import app
+from masil.cli.app import app
 
 
 def masil(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -19,7 +19,7 @@ def test_help_names_the_commands_and_imports_nothing_heavy() -> None:
     script = (
         "import sys\n"
         "from typer.testing import CliRunner\n"
-        "from masil.cli.main import app\n"
+        "from masil.cli.app import app\n"
         "result = CliRunner().invoke(app, ['--help'])\n"
         "assert result.exit_code == 0, result.output\n"
         "assert 'doctor' in result.output and 'run' in result.output\n"
@@ -63,7 +63,7 @@ def test_ctrl_c_is_exit_code_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     def interrupted() -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("masil.cli.main.app", interrupted)
+    monkeypatch.setattr("masil.cli.app.app", interrupted)
     with pytest.raises(SystemExit) as stopped:
         main()
     assert stopped.value.code == 130
