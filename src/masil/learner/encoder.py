@@ -1,0 +1,106 @@
+"""From what people hand over to activations: through a backbone, or as they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Self, final
+
+import torch
+from torch import Tensor
+
+from masil.backbones import Backbone, Engine, create, extract, open_engine
+from masil.data import Images, crops
+from masil.errors import InputError
+from masil.learner.inputs import read_activations, read_images
+from masil.progress import bar
+
+MANY = 256  # images from which on they are decoded ahead; below, an engine that stays open answers sooner
+BATCH = 32
+
+Given = Tensor | Images  # activations [n d], or images that are still to be looked at
+
+
+@final
+class Encoder:
+    """Gives activations [n d] of images, or takes them as they come where there is no backbone."""
+
+    def __init__(self, backbone: Backbone | None, device: str = "auto", *, packaged: bool = False) -> None:
+        self.backbone = backbone
+        self.device = device
+        self.features = None if backbone is None else backbone.features  # None: whatever comes first
+        self.packaged = packaged  # whether its weights came with pip, so that a name is enough to find them again
+        self._engine: Engine | None = None
+
+    @classmethod
+    def make(cls, backbone: str | Backbone | None, weights: str | Path | None, seed: int, device: str) -> Self:
+        """See through the backbone of that name with its weights, or the one that is handed over, or none."""
+        if backbone is None or isinstance(backbone, Backbone):
+            return cls(backbone if backbone is None else backbone.eval(), device)
+        if not isinstance(backbone, str):
+            raise InputError(
+                f"The backbone is a {type(backbone).__name__}; give the name of one, a masil.backbones.Backbone, or "
+                "None for ready activations."
+            )
+        made = create(backbone, weights=weights) if weights is not None else create(backbone, seed=seed)
+        return cls(made, device, packaged=weights == "imagenet")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_engine": None}  # an open engine can be neither copied nor pickled; it opens again
+
+    def read(self, images: Any) -> Given:
+        """Give images as `Images`, or activations as float32 [n d] of the width that is known."""
+        if self.backbone is not None:
+            return read_images(images)
+        if isinstance(images, Images):
+            raise InputError("This learner has no backbone, so it takes activations [n d] and not images.")
+        activations = read_activations(images, self.features)
+        self.features = activations.shape[1]
+        return activations
+
+    def activations(self, given: Given) -> Tensor:
+        """Pass what `read` gave through the backbone, once."""
+        if isinstance(given, Tensor):
+            return given
+        assert self.backbone is not None
+        if len(given) > MANY:
+            return extract(self.backbone, given, device=self.device)
+        rows = [torch.empty(0, self.backbone.features)]
+        for start in range(0, len(given), BATCH):
+            pixels = given.load(slice(start, start + BATCH), self.backbone.framing)
+            rows.append(self._run(pixels, given, start, 1))
+        return torch.cat(rows)
+
+    def crops(self, given: Given, count: int, side: int | None, seed: int) -> Tensor | None:
+        """Give the activations of `count` random crops τ(x) of each image, crop j of image i in row i·count + j.
+
+        None where there are no pixels to cut, or no crops are wanted. The paper's sides are 18 of 32 px and 64 of 224.
+        """
+        if isinstance(given, Tensor) or count == 0:
+            return None
+        assert self.backbone is not None
+        framing = self.backbone.framing
+        side = side or max(1, 64 * framing.crop // 224 if framing.crop >= 128 else 18 * framing.crop // 32)
+        generator = torch.Generator().manual_seed(seed)
+        found = torch.empty(len(given) * count, self.backbone.features)
+        step = max(1, BATCH // count)
+        with bar("Looking at crops", len(given)) as advance:
+            for start in range(0, len(given), step):
+                pixels = given.load(slice(start, start + step), framing)
+                squares = crops(pixels, count, side, framing.crop, generator)
+                found[start * count : (start + step) * count] = self._run(squares, given, start, count)
+                advance(len(pixels))
+        return found
+
+    def _run(self, pixels: Tensor, given: Images, start: int, count: int) -> Tensor:
+        assert self.backbone is not None
+        if self._engine is None:
+            self._engine = open_engine(self.backbone, device=self.device)
+        rows = self._engine.run(pixels)
+        right = ((rows >= 0) & rows.isfinite()).all(1)
+        if not bool(right.all()):
+            at = start + int((~right).nonzero()[0]) // count
+            raise InputError(
+                f"The activations of image '{given.name(at)}' are not all finite and >= 0; "
+                "has training diverged, or does the backbone need non_negative='split'?"
+            )
+        return rows

@@ -1,0 +1,63 @@
+"""scikit-learn's conventions without scikit-learn: parameters by name, `clone`, pipelines."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from abc import ABC, abstractmethod
+from typing import Any, Self
+
+from masil.errors import InputError, MasilError, suggest
+
+
+class NotFittedError(MasilError, ValueError, AttributeError):
+    """Something was asked of a learner that has not had its base session yet."""
+
+
+class Estimator(ABC):
+    """Parameters are the arguments of `__init__`, stored under their names and not looked at before `fit`."""
+
+    @abstractmethod
+    def __sklearn_is_fitted__(self) -> bool:
+        """Say whether there has been a base session."""
+
+    @classmethod
+    def _parameters(cls) -> dict[str, inspect.Parameter]:
+        return {name: each for name, each in inspect.signature(cls).parameters.items() if name != "self"}
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002  no parameter has parameters of its own
+        """Give every parameter by name."""
+        return {name: getattr(self, name) for name in self._parameters()}
+
+    def set_params(self, **params: Any) -> Self:
+        """Change parameters; what has been learnt stays as it is until the next `fit`."""
+        known = self._parameters()
+        for name, value in params.items():
+            if name not in known:
+                raise InputError(f"{type(self).__name__} has no parameter '{name}'; {suggest(name, known)}")
+            setattr(self, name, value)
+        return self
+
+    def __sklearn_tags__(self) -> Any:
+        """Describe a classifier of non-negative input; only scikit-learn asks, so it is there to be imported."""
+        tags = importlib.import_module("sklearn.utils")
+        return tags.Tags(
+            estimator_type="classifier",
+            target_tags=tags.TargetTags(required=True),
+            classifier_tags=tags.ClassifierTags(),
+            input_tags=tags.InputTags(positive_only=True),
+        )
+
+    def __repr__(self) -> str:
+        changed = [
+            f"{name}={value!r}"
+            for name, value in self.get_params().items()
+            if value is not self._parameters()[name].default and isinstance(value, str | int | float | None)
+        ]
+        return f"{type(self).__name__}({', '.join(changed)})"
+
+    def _check_fitted(self) -> None:
+        if not self.__sklearn_is_fitted__():
+            raise NotFittedError(
+                f"This {type(self).__name__} has learnt nothing yet; call `fit` with the base session first, or `load`."
+            )

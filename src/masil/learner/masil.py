@@ -1,0 +1,308 @@
+"""Masil: teach an image classifier new classes from a few photos each, without forgetting the old ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self, final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from masil.backbones import Backbone
+from masil.collapse import Embedding
+from masil.data import Images
+from masil.errors import InputError, suggest
+from masil.learner.base import (
+    Base,
+    calibrate,
+    fit_bank,
+    make_embedding,
+    measure_prior,
+    powered,
+    read_vectors,
+    reconstruct_held_out,
+)
+from masil.learner.encoder import Encoder, Given
+from masil.learner.estimator import Estimator
+from masil.learner.explanation import Explanation, explain
+from masil.learner.inputs import alone
+from masil.learner.labels import Label, as_array, places, read_label, read_labels
+from masil.learner.memory import Event, Lesson, Memory, SessionRecord, account, now
+from masil.learner.model_file import read_model, write_model
+from masil.learner.session import Alpha, Rules, base_lesson, teach
+from masil.training import Trained
+
+
+@final
+class Masil(Estimator):
+    """A classifier that learns sessions of new classes: shots are the data, concepts of the base classes the prior.
+
+    `fit` is the base session: it runs the images through the backbone once, and learns g, the concept bank and how far
+    to trust it. `learn` is a session of any number of new classes with any number of images each. A class becomes one
+    unit vector; an image goes to the class whose vector has the largest cosine to its embedding.
+
+    Args:
+        backbone: a name in `masil.backbones.BACKBONES`, a `Backbone`, or None to give activations [n d] >= 0 instead
+            of images, from an encoder of your own.
+        weights: for a named backbone: "imagenet", the path of a weight file, or None for a random start.
+        concepts: in the bank; fewer where there are fewer rows or features.
+        embedding: g: "whitening" (variability collapse in closed form), "linear" (g = identity), or an `Embedding`
+            that a base session has trained.
+        class_vectors: [k d'] the base classes' vectors in the order of their sorted names, where a base session has
+            trained an embedding to them; their mean embeddings if not given.
+        power: p of a^p, taken once before anything else sees activations.
+        shrinkage: of whitening, in mean variances, or "auto".
+        alpha: the prior's precision relative to the shots' (Eq. final_loss). "auto" measures it on base classes that
+            play novel; 0 is shots alone, inf is concepts alone.
+        reading: of Eq. final_loss: "posterior" (distances) or "literal" (squared inner products).
+        solver: "exact", or "sgdr" for the paper's iterations.
+        calibration: "concepts", "teen" (draw novel vectors to similar base ones), "both", or None for plain means.
+        teen: weight of that pull.
+        bias: subtracted from the scores of base classes.
+        crops: of each base image, for a bank of parts (the paper takes 10); 0 makes it of the whole images, which is
+            the better prior for whole images.
+        side: of a crop in framed pixels; by default the paper's share of the image.
+        device: on which the backbone runs; sessions are small and are computed on the processor.
+        seed: of everything random.
+
+    """
+
+    def __init__(
+        self,
+        backbone: str | Backbone | None = "efficientnet_lite0",
+        *,
+        weights: str | Path | None = "imagenet",
+        concepts: int = 64,
+        embedding: str | Embedding = "whitening",
+        class_vectors: Tensor | None = None,
+        power: float = 0.5,
+        shrinkage: float | str = 1.0,
+        alpha: Alpha = "auto",
+        reading: str = "posterior",
+        solver: str = "exact",
+        calibration: str | None = "concepts",
+        teen: float = 0.3,
+        bias: float = 0.0,
+        crops: int = 0,
+        side: int | None = None,
+        device: str = "auto",
+        seed: int = 0,
+    ) -> None:
+        self.backbone = backbone
+        self.weights = weights
+        self.concepts = concepts
+        self.embedding = embedding
+        self.class_vectors = class_vectors
+        self.power = power
+        self.shrinkage = shrinkage
+        self.alpha = alpha
+        self.reading = reading
+        self.solver = solver
+        self.calibration = calibration
+        self.teen = teen
+        self.bias = bias
+        self.crops = crops
+        self.side = side
+        self.device = device
+        self.seed = seed
+
+    @classmethod
+    def from_trained(cls, trained: Trained, **params: Any) -> Self:
+        """Make a learner on a base session's backbone; with a projection, on its embeddings and its frame too."""
+        if trained.projection is not None:
+            params = {"embedding": trained.projection, "class_vectors": trained.class_vectors, "power": 1.0, **params}
+        return cls(trained.backbone, **params)
+
+    # What is learnt, all of it set by `fit` or `load`.
+    encoder_: Encoder
+    base_: Base
+    lessons_: tuple[Lesson, ...]
+    log_: tuple[Event, ...]  # only grows
+    memory_: Memory
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "memory_")
+
+    @property
+    def classes_(self) -> np.ndarray[Any, Any]:
+        """The classes known, in the order of `predict_proba`'s columns."""
+        self._check_fitted()
+        return as_array(self.memory_.labels)
+
+    @property
+    def sessions_(self) -> tuple[SessionRecord, ...]:
+        """Who taught what, when, from how many images: the sessions in force."""
+        self._check_fitted()
+        return tuple(lesson.record for lesson in self.lessons_)
+
+    def fit(self, images: Any, labels: Any = None, *, taught_by: str | None = None, note: str = "") -> Self:
+        """Take in the base session, forgetting everything before it. Labels may come with `masil.data.Images`."""
+        rules = self._rules()
+        encoder = Encoder.make(self.backbone, self.weights, self.seed, self.device)
+        given, names = self._read(encoder, images, labels, ())
+        classes = tuple(sorted(set(names)))
+        if len(classes) < 2:
+            raise InputError(f"The base session teaches {len(classes)} class; to tell classes apart takes at least 2.")
+        codes = places(names, classes)
+        x = powered(encoder.activations(given), self.power)
+        crops = encoder.crops(given, self.crops, self.side, self.seed)
+        rows = x if crops is None else powered(crops, self.power)
+        vectors = read_vectors(self.class_vectors, self.embedding, len(classes))
+        g = make_embedding(self.embedding, x, codes, self.shrinkage)
+        bank = fit_bank(rows, self.concepts, self.seed, max_iterations=1000)
+        prior = None
+        if rules.alpha == "auto" and rules.with_concepts:
+            row_codes = codes.repeat_interleave(len(rows) // len(x))
+            reconstructed = reconstruct_held_out(x, codes, rows, row_codes, self.concepts, self.seed)
+            prior = measure_prior(g, x, reconstructed, codes, self.seed)
+        sureness = calibrate(x, codes, self.embedding, self.shrinkage, vectors, self.seed)
+        base = Base(self.power, g, bank, prior, sureness, framed=vectors is not None)
+        lesson = base_lesson(base, x, codes, classes, vectors, account(taught_by), note)
+        self.encoder_, self.base_, self.lessons_, self.log_ = encoder, base, (), ()
+        self._add(lesson)
+        return self
+
+    def learn(
+        self, images: Any, labels: Any = None, *, update: bool = False, taught_by: str | None = None, note: str = ""
+    ) -> Self:
+        """Take in one session: new classes, and with `update` also more images of known ones.
+
+        Nothing of the images is kept but what `memory_` holds. Old class vectors stay as they are.
+        """
+        self._check_fitted()
+        rules = self._rules()
+        given, names = self._read(self.encoder_, images, labels, self.memory_.labels)
+        classes = tuple(sorted(set(names)))
+        known = set(self.memory_.labels)
+        if not update and (again := [label for label in classes if label in known]):
+            raise InputError(
+                f"The class {again[0]!r} is known already; to add images to it, call learn(…, update=True), "
+                "to replace it, forget it first."
+            )
+        lesson = teach(
+            self.base_, self.memory_, rules, self.encoder_.activations(given), places(names, classes), classes,
+            number=self.lessons_[-1].number + 1, who=account(taught_by), note=note,
+        )  # fmt: skip
+        self._add(lesson)
+        return self
+
+    def predict(self, images: Any) -> np.ndarray[Any, Any]:
+        """Give the class of each image."""
+        best = self._scores(images).argmax(1)
+        found: np.ndarray[Any, Any] = self.classes_[best.numpy()]
+        return found
+
+    def predict_proba(self, images: Any) -> np.ndarray[Any, Any]:
+        """Give the probability of each class [n k], columns as in `classes_`."""
+        scores = self._scores(images).double()
+        found: np.ndarray[Any, Any] = torch.softmax(self.base_.temperature * scores, 1).numpy()
+        return found
+
+    def score(self, images: Any, labels: Any = None) -> float:
+        """Give the share of images whose class is found."""
+        self._check_fitted()
+        given, names = self._read(self.encoder_, images, labels, self.memory_.labels)
+        found = self.predict(given)
+        return sum(1 for a, b in zip(found.tolist(), names, strict=True) if a == b) / len(names)
+
+    def explain(self, image: Any, count: int = 3) -> Explanation:
+        """Say which `count` concepts spoke for the class of one image against the runner-up, and where they lie."""
+        self._check_fitted()
+        given = self.encoder_.read(alone(image, self.encoder_.backbone is None))
+        if len(given) != 1:
+            raise InputError(f"One image is explained at a time, but {len(given)} were given.")
+        activations = self.encoder_.activations(given)
+        order = self._scored(activations)[0].argsort(descending=True).tolist()
+        own, other = order[0], order[1] if len(order) > 1 else None
+        vectors, labels = self.memory_.vectors, self.memory_.labels
+        pixels = None
+        if isinstance(given, Images) and self.encoder_.backbone is not None:
+            pixels = given.load([0], self.encoder_.backbone.framing)[0]
+        return explain(
+            self.base_, activations[0], vectors[own], None if other is None else vectors[other],
+            (labels[own], None if other is None else labels[other]), pixels, self.encoder_.backbone, count,
+        )  # fmt: skip
+
+    def undo(self, *, by: str | None = None) -> SessionRecord:
+        """Drop the last session as if it had not been, and give its record. Forgotten classes do not come back."""
+        self._check_fitted()
+        if len(self.lessons_) == 1:
+            raise InputError("Only the base session is left, and that cannot be undone; `fit` starts again.")
+        dropped, kept = self.lessons_[-1], self.lessons_[:-1]
+        if not any(lesson.labels for lesson in kept):
+            raise InputError("Without the last session no class would be left; a classifier needs one.")
+        self._put(kept)
+        self._note("undone", dropped.number, dropped.record.images, by)
+        return dropped.record
+
+    def forget(self, label: Label, *, by: str | None = None) -> None:
+        """Erase a class from every session. This cannot be undone; the log keeps only its name and counts."""
+        self._check_fitted()
+        label = read_label(label)
+        labels = self.memory_.labels
+        if label not in labels:
+            raise InputError(f"There is no class {label!r} to forget; {suggest(str(label), map(str, labels))}")
+        if len(labels) == 1:
+            raise InputError(f"{label!r} is the only class left; a classifier needs one.")
+        images = int(self.memory_.counts[labels.index(label)])
+        kept = tuple(lesson.without(label) for lesson in self.lessons_)
+        self._put((kept[0], *(lesson for lesson in kept[1:] if lesson.labels)))
+        self._note("forgotten", None, ((label, images),), by)
+
+    def save(self, path: str | Path) -> None:
+        """Write the model to one file; whenever the process dies, the old or the new one is there, whole."""
+        self._check_fitted()
+        write_model(self, Path(path))
+
+    @classmethod
+    def load(cls, path: str | Path, *, device: str = "auto", backbone: Backbone | None = None) -> Self:
+        """Read a model that `save` wrote. A backbone that no name can rebuild is handed over again."""
+        model = cls()
+        read_model(model, Path(path), device, backbone)
+        return model
+
+    def restore(self, encoder: Encoder, base: Base, lessons: tuple[Lesson, ...], log: tuple[Event, ...]) -> None:
+        """Take over what another learner has learnt."""
+        self.encoder_, self.base_, self.log_ = encoder, base, log
+        self._put(lessons)
+
+    def _rules(self) -> Rules:
+        for name, least in (("concepts", 1), ("crops", 0)):
+            if not isinstance(value := getattr(self, name), int | np.integer) or value < least:
+                raise InputError(f"`{name}` is {value!r}; it must be a whole number >= {least}.")
+        if not 0 < self.power <= 1:
+            raise InputError(f"The power is {self.power}, but must lie in (0, 1]; 1 leaves activations as they are.")
+        return Rules(self.alpha, self.reading, self.solver, self.calibration, self.teen)
+
+    def _read(self, encoder: Encoder, images: Any, labels: Any, known: Sequence[Label]) -> tuple[Given, list[Label]]:
+        given = encoder.read(images)
+        if labels is None and isinstance(given, Images):
+            labels = given.labels
+        names = read_labels(labels, len(given), known)
+        if not names:
+            raise InputError("There are no images in this session; it needs at least one.")
+        return given, names
+
+    def _scores(self, images: Any) -> Tensor:
+        self._check_fitted()
+        return self._scored(self.encoder_.activations(self.encoder_.read(images)))
+
+    def _scored(self, activations: Tensor) -> Tensor:
+        """Give cosines [n k], less the bias for base classes."""
+        cosines = self.base_.embed(activations) @ self.memory_.vectors.T
+        return cosines - self.bias * self.memory_.base.float()
+
+    def _add(self, lesson: Lesson) -> None:
+        self._put((*self.lessons_, lesson), self.memory_.after(lesson) if self.lessons_ else None)
+        self.log_ = (
+            *self.log_,
+            Event("taught", lesson.when, lesson.who, lesson.number, lesson.record.images, lesson.note),
+        )
+
+    def _put(self, lessons: tuple[Lesson, ...], memory: Memory | None = None) -> None:
+        self.lessons_, self.memory_ = lessons, Memory.of(lessons) if memory is None else memory
+
+    def _note(self, what: str, session: int | None, images: tuple[tuple[Label, int], ...], by: str | None) -> None:
+        self.log_ = (*self.log_, Event(what, now(), account(by), session, images))

@@ -1,0 +1,294 @@
+"""The conformance suite: what holds for every learner, whatever its settings, and what it says to bad input."""
+
+import gc
+import pickle
+import types
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from masil.errors import InputError
+from masil.learner import Masil
+
+SETTINGS = [
+    {},
+    {"calibration": "both", "bias": 0.02},
+    {"calibration": None},
+    {"reading": "literal", "alpha": 0.3, "solver": "sgdr"},
+    {"embedding": "linear", "power": 1.0},
+]
+
+
+@pytest.fixture(scope="module", params=SETTINGS, ids=str)
+def once_taught(request, world):
+    """Eight base classes and two sessions; not to be changed, see `taught`."""
+    model = Masil(backbone=None, concepts=8, **request.param).fit(*world.draw(range(8), 10))
+    model.learn(*world.draw(range(8, 11), 5, seed=1), taught_by="Ada", note="garden")
+    return model.learn(*world.draw(range(11, 12), 2, seed=1))
+
+
+@pytest.fixture
+def taught(once_taught, twin):
+    return twin(once_taught)
+
+
+def test_every_class_taught_is_reachable_and_no_other(taught, world):
+    images, _ = world.draw(range(20), 30, seed=2)
+    found = set(taught.predict(images).tolist())
+    assert found == {f"c{c:02}" for c in range(12)}
+
+
+def test_old_and_new_classes_are_told_apart(taught, world):
+    assert taught.score(*world.draw(range(12), 20, seed=3)) > 0.8
+
+
+def test_probabilities_are_probabilities_and_agree_with_predictions(taught, world):
+    images, _ = world.draw(range(12), 5, seed=4)
+    p = taught.predict_proba(images)
+    assert p.shape == (60, 12)
+    np.testing.assert_allclose(p.sum(1), 1)
+    assert taught.classes_[p.argmax(1)].tolist() == taught.predict(images).tolist()
+
+
+def test_inputs_are_not_changed(make, world):
+    base, labels = world.draw(range(6), 6)
+    shots, names = world.draw(range(6, 8), 3)
+    copies = base.clone(), list(labels), shots.clone(), list(names)
+    model = make().fit(base, labels).learn(shots, names)
+    model.predict(shots)
+    model.explain(shots[0])
+    assert torch.equal(base, copies[0])
+    assert torch.equal(shots, copies[2])
+    assert (labels, names) == (copies[1], copies[3])
+
+
+def test_the_same_seed_gives_the_same_bits(make, world):
+    first, same = (make(seed=3).fit(*world.draw(range(6), 8)).learn(*world.draw(range(6, 8), 3)) for _ in range(2))
+    assert torch.equal(first.memory_.vectors, same.memory_.vectors)
+    assert first.base_.temperature == same.base_.temperature
+    assert first.base_.prior == same.base_.prior
+
+
+def test_global_randomness_is_neither_used_nor_moved(make, world):
+    state = torch.random.get_rng_state()
+    make().fit(*world.draw(range(6), 8)).learn(*world.draw(range(6, 8), 3))
+    assert torch.equal(state, torch.random.get_rng_state())
+
+
+def reachable(root):
+    """Every object that can be reached from `root`, code and modules left out."""
+    seen, waiting = {}, [root]
+    while waiting:
+        one = waiting.pop()
+        if id(one) in seen or isinstance(one, type | types.ModuleType | types.FunctionType | types.CodeType):
+            continue
+        seen[id(one)] = one
+        waiting += gc.get_referents(one)
+        waiting += list(getattr(one, "__dict__", {}).values())
+    return seen.values()
+
+
+def remembers(tensors, rows):
+    """Whether any row of any tensor is one of `rows`, whatever its length, or as many rows as there were images."""
+    for tensor in tensors:
+        if tensor.ndim and tensor.shape[0] == len(rows):
+            return True
+        alike = tensor.ndim == 2 and tensor.shape[1] == rows.shape[1]
+        if alike and float(torch.cdist(tensor.double(), rows.double()).min()) < 1e-5:
+            return True
+    return False
+
+
+def test_no_image_of_the_past_survives(make, world, tmp_path):
+    base, labels = world.draw(range(8), 11)
+    shots, names = world.draw(range(8, 11), 7, seed=1)
+    model = make().fit(base, labels).learn(shots, names)
+    model.predict(base)
+    held = [one for one in reachable(model) if isinstance(one, torch.Tensor | np.ndarray)]
+    tensors = [torch.as_tensor(one).detach() for one in held]
+    assert len(tensors) > 10
+    model.save(tmp_path / "m.masil")
+    saved = list(load_file(tmp_path / "m.masil").values())
+    for past in (base, shots):
+        embeddings = model.base_.embed(past)
+        for rows in (past, past.sqrt(), embeddings, model.base_.bank.coefficients(past.sqrt())):
+            assert not remembers(tensors, rows)
+            assert not remembers(saved, rows)
+    model.secret = base[3:4].clone()  # the search finds what is there
+    assert remembers([x for x in reachable(model) if isinstance(x, torch.Tensor)], base)
+
+
+def test_a_known_class_needs_update(model, world):
+    before = model.memory_
+    with pytest.raises(InputError, match=r"The class 'c04' is known already; to add images to it, call learn\(…, upda"):
+        model.learn(*world.draw(range(4, 12), 2))
+    assert model.memory_ is before
+    model.learn(*world.draw(range(4, 12), 2), update=True)
+    assert model.classes_.tolist() == [f"c{c:02}" for c in range(12)]
+
+
+def test_undo_goes_back_exactly(taught, world):
+    images, _ = world.draw(range(12), 10, seed=5)
+    before, log = taught.predict_proba(images), len(taught.log_)
+    taught.learn(*world.draw(range(12, 14), 4))
+    taught.learn(*world.draw(range(10, 13), 4, seed=8), update=True)
+    assert taught.undo().classes == ("c10", "c11", "c12")
+    assert taught.undo().number == 3
+    assert np.array_equal(taught.predict_proba(images), before)
+    assert [event.what for event in taught.log_[log:]] == ["taught", "taught", "undone", "undone"]
+
+
+def test_the_base_session_cannot_be_undone(model):
+    with pytest.raises(InputError, match="Only the base session is left"):
+        model.undo()
+
+
+def test_a_forgotten_class_is_gone_everywhere(taught, world, tmp_path):
+    images, _ = world.draw(range(12), 10, seed=5)
+    before = taught.predict_proba(images)
+    row = taught.memory_.means[9].clone()
+    taught.forget("c09")
+    taught.forget("c02")
+    keep = [c for c in range(12) if c not in (2, 9)]
+    assert taught.classes_.tolist() == [f"c{c:02}" for c in keep]
+    after = taught.predict_proba(images)
+    np.testing.assert_allclose(after, before[:, keep] / before[:, keep].sum(1, keepdims=True), rtol=1e-9)
+    held = [x.detach() for x in reachable(taught) if isinstance(x, torch.Tensor)]
+    assert not remembers(held, row[None].repeat(1000, 1))
+    assert taught.log_[-1].what == "forgotten"
+    assert taught.log_[-1].images == (("c02", 10),)
+    taught.learn(*world.draw(range(9, 10), 3))
+    assert "c09" in taught.classes_
+
+
+def test_forgetting_and_undoing_together(taught, world):
+    taught.forget("c11")  # all that session 2 taught
+    assert [record.number for record in taught.sessions_] == [0, 1]
+    assert taught.undo().classes == ("c08", "c09", "c10")
+    with pytest.raises(InputError, match="no class 'c80' to forget; did you mean 'c0"):
+        taught.forget("c80")
+    for c in range(7):
+        taught.forget(f"c{c:02}")
+    with pytest.raises(InputError, match="'c07' is the only class left"):
+        taught.forget("c07")
+    taught.learn(*world.draw(range(8, 9), 3))
+    assert taught.classes_.tolist() == ["c07", "c08"]
+    taught.forget("c07")
+    with pytest.raises(InputError, match="Without the last session no class would be left"):
+        taught.undo()
+    assert taught.predict(world.draw(range(3), 1)[0]).tolist() == ["c08"] * 3
+
+
+def test_the_audit_says_who_taught_what_when_from_how_many_images(taught):
+    base, garden, last = taught.sessions_
+    assert (base.number, garden.number, last.number) == (0, 1, 2)
+    assert (garden.who, garden.note) == ("Ada", "garden")
+    assert garden.images == (("c08", 5), ("c09", 5), ("c10", 5))
+    assert last.classes == ("c11",)
+    assert garden.when.endswith("+00:00")
+    assert base.who
+
+
+def test_whole_numbers_stay_whole_numbers(make, world):
+    base, labels = world.draw(range(5), 6)
+    shots, names = world.draw(range(5, 7), 3)
+    number = {f"c{c:02}": 100 - c for c in range(7)}
+    model = make().fit(base, [number[label] for label in labels])
+    model.learn(shots.numpy(), np.array([number[label] for label in names]))
+    assert model.classes_.tolist() == [96, 97, 98, 99, 100, 94, 95]
+    assert model.predict(shots).dtype == np.int64
+    assert model.score(shots, torch.tensor([number[label] for label in names])) > 0.8
+    model.forget(97)
+    assert 97 not in model.classes_
+
+
+def test_the_order_of_images_does_not_matter(make, world):
+    images, labels = world.draw(range(6), 8)
+    shots, names = world.draw(range(6, 9), 4)
+    model = make(alpha=0.3).fit(images, labels)
+    order = torch.randperm(12, generator=torch.Generator().manual_seed(0))
+    model.learn(shots, names)
+    straight = model.memory_.vectors
+    model.undo()
+    model.learn(shots[order], [names[i] for i in order])
+    torch.testing.assert_close(model.memory_.vectors, straight)
+
+
+def test_a_bias_favours_new_classes(model, world):
+    model.learn(*world.draw(range(10, 16), 2))
+    images, _ = world.draw(range(16), 20, seed=3)
+    new = [f"c{c}" for c in range(10, 16)]
+    shares = [np.isin(model.set_params(bias=b).predict(images), new).mean() for b in (-1.0, 0.0, 0.05, 3.0)]
+    assert shares == sorted(shares)
+    assert (shares[0], shares[-1]) == (0, 1)
+
+
+def test_a_failed_fit_leaves_what_was_learnt(model, world):
+    before = model.memory_
+    with pytest.raises(InputError, match="teaches 1 class"):
+        model.fit(*world.draw(range(1), 5))
+    assert model.memory_ is before
+
+
+def test_it_can_be_pickled(model, world):
+    images, _ = world.draw(range(10), 3)
+    twin = pickle.loads(pickle.dumps(model))
+    assert np.array_equal(twin.predict_proba(images), model.predict_proba(images))
+
+
+def test_classes_of_one_image(make, world):
+    base, labels = world.draw(range(6), 4)
+    keep = [i for i in range(24) if not 0 < i < 4]
+    model = make().fit(base[keep], [labels[i] for i in keep])
+    model.learn(*world.draw(range(6, 8), 1))
+    assert model.memory_.counts.tolist() == [1, 4, 4, 4, 4, 4, 1, 1]
+    assert set(model.predict(world.draw(range(8), 10, seed=2)[0])) <= set(model.classes_)
+
+
+def test_base_classes_of_one_image_each_have_no_scatter_to_whiten_by(make, world):
+    data = world.draw(range(6), 1)
+    with pytest.raises(InputError, match="classes has one image.*whitening needs at least one class with two"):
+        make().fit(*data)
+    model = make(embedding="linear").fit(*data)
+    assert model.learn(*world.draw(range(6, 7), 1)).score(*data) == 1
+
+
+@pytest.mark.parametrize(
+    ("images", "labels", "sentence"),
+    [
+        (torch.zeros(0, 24), [], "There are no images in this session"),
+        ([], [], "must be activations"),
+        (torch.ones(3, 24), ["a", "b"], "There are 3 images but 2 labels"),
+        (torch.ones(2, 23), ["a", "b"], "have 23 features but the model has learnt from 24"),
+        (torch.full((1, 24), torch.nan), ["a"], "of image 0 are infinite or not a number"),
+        (-torch.ones(1, 24), ["a"], "of image 0 go down to -1, but concepts need activations >= 0"),
+        (torch.ones(1, 24), [1.5], "The label of image 0 is 1.5"),
+        (torch.ones(1, 24), [7], "label of image 0 is 7 but others are like 'c00'"),
+        (torch.ones(1, 24), None, "must be a sequence with one label for each image, but are None"),
+    ],
+)
+def test_bad_sessions_are_refused_and_change_nothing(model, images, labels, sentence):
+    before = model.memory_, model.log_
+    with pytest.raises(InputError, match=sentence):
+        model.learn(images, labels)
+    assert (model.memory_, model.log_) == before
+    assert model.encoder_.features == 24
+
+
+def test_images_need_a_backbone(model):
+    from masil.data import ArrayImages
+
+    images = ArrayImages(np.zeros((1, 3, 8, 8), np.uint8), torch.zeros(1))
+    with pytest.raises(InputError, match=r"has no backbone, so it takes activations \[n d\] and not images"):
+        model.predict(images)
+
+
+def test_predicting_nothing_gives_nothing(model):
+    assert model.predict(torch.zeros(0, 24)).shape == (0,)
+    assert model.predict_proba(torch.zeros(0, 24)).shape == (0, 10)
+
+
+def test_more_concepts_than_there_can_be(make, world):
+    assert make(concepts=500).fit(*world.draw(range(4), 3)).base_.bank.v == 12

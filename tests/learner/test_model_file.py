@@ -1,0 +1,194 @@
+"""A model on disk: the same again, whole or not at all, and a sentence for everything else."""
+
+import json
+import math
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load, load_file, save_file
+from torch import nn
+
+from masil.backbones import ModuleBackbone, create
+from masil.collapse import Projection, simplex_etf
+from masil.data import Framing
+from masil.errors import InputError, StorageError
+from masil.learner import Masil
+
+SCRIPT = Path(__file__).parent / "teach_forever.py"
+
+
+@pytest.fixture
+def saved(model, world, tmp_path):
+    model.learn(*world.draw(range(10, 12), 3), taught_by="Ada", note="first")
+    model.learn(*world.draw(range(11, 13), 3, seed=2), update=True)
+    model.forget("c03")
+    model.save(tmp_path / "m.masil")
+    return model, tmp_path / "m.masil"
+
+
+def test_a_loaded_model_is_the_same_to_the_bit(saved, world):
+    model, path = saved
+    again = Masil.load(path, device="cpu")
+    images, _ = world.draw(range(13), 5, seed=3)
+    assert np.array_equal(again.predict_proba(images), model.predict_proba(images))
+    assert again.sessions_ == model.sessions_
+    assert again.log_ == model.log_
+    assert again.base_.prior == model.base_.prior
+    assert {**again.get_params(), "device": "auto"} == model.get_params()
+
+
+def test_a_loaded_model_goes_on_like_the_first(saved, world):
+    model, path = saved
+    again = Masil.load(path, device="cpu")
+    for each in (model, again):
+        each.learn(*world.draw(range(13, 16), 4, seed=5))
+        each.undo()
+        each.undo()
+        each.learn(*world.draw(range(16, 18), 4, seed=5))
+    images, _ = world.draw(range(18), 5, seed=3)
+    assert np.array_equal(again.predict_proba(images), model.predict_proba(images))
+
+
+@pytest.mark.parametrize("labels", [[3, 1, 2], ["β", "owl 🦉", "a\nb"]])
+def test_any_name_comes_back(world, tmp_path, labels):
+    images, _ = world.draw(range(3), 4)
+    model = Masil(backbone=None, concepts=3).fit(images, [label for label in labels for _ in range(4)])
+    model.save(tmp_path / "m")
+    assert Masil.load(tmp_path / "m").predict(images).tolist() == model.predict(images).tolist()
+
+
+def test_a_trained_embedding_with_its_frame_comes_back(world, tmp_path):
+    frame = simplex_etf(4, 6, torch.Generator().manual_seed(0))
+    images, labels = world.draw(range(4), 5)
+    model = Masil(
+        backbone=None, concepts=4, embedding=Projection(24, 6, hidden=(9,)), class_vectors=frame, alpha=math.inf
+    ).fit(images, labels)
+    model.save(tmp_path / "m")
+    again = Masil.load(tmp_path / "m", device="cpu")
+    assert np.array_equal(again.predict_proba(images), model.predict_proba(images))
+    assert again.base_.framed
+    assert again.alpha == math.inf
+    assert torch.equal(again.class_vectors, frame)
+    assert again.fit(images, labels).predict(images).tolist() == model.predict(images).tolist()
+
+
+def test_what_is_not_a_model(tmp_path, model):
+    with pytest.raises(StorageError, match="There is no model at"):
+        Masil.load(tmp_path / "none.masil")
+    (tmp_path / "text").write_text("not a model")
+    with pytest.raises(StorageError, match="is damaged or not a model"):
+        Masil.load(tmp_path / "text")
+    save_file({"x": torch.ones(1)}, tmp_path / "other")
+    with pytest.raises(StorageError, match="is a safetensors file but not a masil model"):
+        Masil.load(tmp_path / "other")
+    with pytest.raises(StorageError, match="cannot be read"):
+        Masil.load(tmp_path)
+    with pytest.raises(StorageError, match="is a folder; a model is one file"):
+        model.save(tmp_path)
+
+
+def rewritten(path, change):
+    raw = path.read_bytes()
+    size = int.from_bytes(raw[:8], "little")
+    header = json.loads(raw[8 : 8 + size])
+    change(header["__metadata__"])
+    path.unlink()
+    save_file(load(raw), path, header["__metadata__"])
+
+
+def test_a_newer_format_says_so(saved):
+    rewritten(saved[1], lambda marks: marks.update(format="2"))
+    with pytest.raises(StorageError, match="has format 2, but this version of masil reads format 1; update masil"):
+        Masil.load(saved[1])
+
+
+def test_a_changed_word_is_found(saved):
+    rewritten(saved[1], lambda marks: marks.update(content=marks["content"].replace("Ada", "Eve")))
+    with pytest.raises(StorageError, match="is damaged: its checksum is wrong"):
+        Masil.load(saved[1])
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.999])
+def test_a_cut_off_file_is_found(saved, share):
+    raw = saved[1].read_bytes()
+    saved[1].write_bytes(raw[: int(share * len(raw))])
+    with pytest.raises(StorageError, match="damaged"):
+        Masil.load(saved[1])
+
+
+@pytest.mark.parametrize("share", [0.001, 0.3, 0.6, 0.9, 0.9999])
+def test_a_flipped_bit_is_found(saved, share):
+    raw = bytearray(saved[1].read_bytes())
+    raw[int(share * len(raw))] ^= 4
+    saved[1].write_bytes(raw)
+    with pytest.raises(StorageError, match=r"damaged|not a masil model|has format"):
+        Masil.load(saved[1])
+
+
+def test_there_is_no_pickle_in_it(saved):
+    assert all(tensor.dtype in (torch.float32, torch.int64) for tensor in load_file(saved[1]).values())
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL on Windows")
+def test_a_kill_at_any_moment_leaves_a_whole_model(fitted, tmp_path):
+    path = tmp_path / "m.masil"
+    fitted.save(path)
+    counts = set()
+    for round_ in range(3):
+        child = subprocess.Popen([sys.executable, SCRIPT, path], stdout=subprocess.PIPE)
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"ready\n"
+        for _ in range(3):
+            counts.add(len(Masil.load(path, device="cpu").sessions_))  # readers never see half a model
+        time.sleep(0.01 + 0.037 * round_)
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        child.stdout.close()
+        model = Masil.load(path, device="cpu")
+        assert [record.number for record in model.sessions_] == list(range(len(model.sessions_)))
+        assert 1 <= len(model.sessions_) <= 7
+        counts.add(len(model.sessions_))
+    assert len(counts) > 1  # it was killed at work
+
+
+def pictures(n=12, classes=3):
+    draw = np.random.default_rng(0)
+    coarse = draw.integers(0, 255, (classes, 4, 4, 3)).repeat(4, 1).repeat(4, 2)
+    labels = np.arange(n) % classes
+    noisy = coarse[labels] + draw.normal(0, 30, (n, 16, 16, 3))
+    return noisy.clip(0, 255).astype(np.uint8), [f"k{label}" for label in labels]
+
+
+def test_weights_that_no_package_brings_are_inside(tmp_path):
+    images, labels = pictures()
+    backbone = create("resnet20", seed=5, framing=Framing(16, 16))
+    model = Masil(backbone, concepts=4, crops=2, device="cpu").fit(images, labels)
+    model.save(tmp_path / "m")
+    again = Masil.load(tmp_path / "m", device="cpu")
+    assert np.array_equal(again.predict_proba(images), model.predict_proba(images))
+    assert again.encoder_.backbone.fingerprint() == backbone.fingerprint()
+    with pytest.raises(StorageError, match="was trained with another backbone: its 'resnet20' has the fingerprint"):
+        Masil.load(tmp_path / "m", backbone=create("resnet20", seed=6, framing=Framing(16, 16)))
+
+
+def test_a_module_of_ones_own_is_handed_over_again(tmp_path):
+    torch.manual_seed(0)
+    backbone = ModuleBackbone(nn.Sequential(nn.Conv2d(3, 6, 5, stride=3), nn.ReLU()), Framing(16, 16), name="mine")
+    images, labels = pictures()
+    model = Masil(backbone, concepts=4, crops=0, device="cpu").fit(images, labels)
+    model.save(tmp_path / "m")
+    with pytest.raises(InputError, match="sees through 'module:mine', a module of your own.*hand it over"):
+        Masil.load(tmp_path / "m")
+    again = Masil.load(tmp_path / "m", device="cpu", backbone=backbone)
+    assert np.array_equal(again.predict_proba(images), model.predict_proba(images))
+
+
+def test_a_backbone_for_a_model_without_one(saved):
+    with pytest.raises(InputError, match="takes activations and has no backbone"):
+        Masil.load(saved[1], backbone=create("resnet20"))

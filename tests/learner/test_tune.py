@@ -1,0 +1,84 @@
+"""Choosing on classes that play novel: honest divisions, a whole table, and the same answer as playing it by hand."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from masil.errors import InputError, UnknownNameError
+from masil.learner import Masil, tune
+from masil.learner.tune import divide
+from masil.protocol import harmonic_mean
+
+SMALL = {"shrinkage": (1.0, 30.0), "alpha": ("auto", 0.0), "bias": (0.0, 0.05), "plays": 1, "shots": 3}
+
+
+@pytest.fixture(scope="module")
+def tuned(world):
+    return tune(*world.draw(range(12), 10), Masil(backbone=None, concepts=6), **SMALL)
+
+
+def test_every_choice_is_in_the_table_best_first(tuned):
+    assert len(tuned.trials) == 2 * 2 * 2
+    values = [trial.harmonic_mean for trial in tuned.trials]
+    assert values == sorted(values, reverse=True)
+    best = tuned.trials[0]
+    assert tuned.chosen == {"shrinkage": best.shrinkage, "concepts": 6, "alpha": best.alpha, "bias": best.bias}
+    assert Masil(backbone=None, **tuned.chosen).bias == best.bias
+
+
+def test_a_trial_is_what_the_learner_would_do(tuned, world):
+    images, labels = world.draw(range(12), 10)
+    codes = torch.arange(12).repeat_interleave(10)
+    play = divide(codes, 3, 0.4, 0)
+    for trial in tuned.trials:
+        model = Masil(backbone=None, concepts=6, shrinkage=trial.shrinkage, alpha=trial.alpha, bias=trial.bias)
+        model.fit(images[play.fit], [labels[i] for i in play.fit])
+        model.learn(images[play.shots], [labels[i] for i in play.shots])
+        old = torch.isin(codes[play.test], torch.tensor(play.base))
+        shares = [model.score(images[at], [labels[i] for i in at]) for at in (play.test[old], play.test[~old])]
+        assert (trial.base, trial.novel) == pytest.approx(tuple(shares))
+        assert trial.harmonic_mean == pytest.approx(harmonic_mean(*shares))
+
+
+@given(
+    st.lists(st.integers(4, 12), min_size=4, max_size=12), st.integers(1, 3), st.floats(0.2, 0.5), st.integers(0, 99)
+)
+@settings(deadline=None, max_examples=50)
+def test_a_division_keeps_everyone_apart(sizes, shots, novel, seed):
+    labels = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
+    play = divide(labels, shots, novel, seed)
+    parts = [set(part.tolist()) for part in (play.fit, play.shots, play.test)]
+    assert not parts[0] & parts[1]
+    assert not parts[0] & parts[2]
+    assert not parts[1] & parts[2]
+    assert set(labels[play.fit].tolist()) == set(play.base)
+    assert set(labels[play.shots].tolist()) == set(play.novel)
+    assert not set(play.base) & set(play.novel)
+    assert set(labels[play.test].tolist()) == set(range(len(sizes)))
+    assert torch.bincount(labels[play.shots])[list(play.novel)].tolist() == [shots] * len(play.novel)
+
+
+def test_the_measure_decides(world):
+    data = world.draw(range(8), 8)
+    found = tune(*data, Masil(backbone=None, concepts=4), **{**SMALL, "alpha": (0.0,), "measure": "accuracy"})
+    values = [trial.accuracy for trial in found.trials]
+    assert values == sorted(values, reverse=True)
+    with pytest.raises(UnknownNameError, match="no measure called 'hm'"):
+        tune(*data, measure="hm")
+
+
+def test_what_cannot_be_played(world):
+    model = Masil(backbone=None, concepts=4)
+    with pytest.raises(
+        InputError, match="A share 0.4 of 2 classes is 1 that play novel; at least 1 must, and 2 must not"
+    ):
+        tune(*world.draw(range(2), 8), model)
+    with pytest.raises(InputError, match="A class has 4 images, but to play it takes 5 to learn from and 1"):
+        tune(*world.draw(range(8), 4), model)
+
+
+def test_the_model_is_left_alone(world, model):
+    before = model.memory_, model.get_params()
+    tune(*world.draw(range(8), 8), model, **{**SMALL, "alpha": (0.0,)})
+    assert (model.memory_, model.get_params()) == before
