@@ -10,7 +10,7 @@ def run(
     protocol: Annotated[
         str, typer.Argument(help="characters, cifar100, cub200, miniimagenet or omniglot.")
     ] = "characters",
-    method: Annotated[str, typer.Option(help="The method to judge.")] = "nearest-mean",
+    method: Annotated[str, typer.Option(help="The method to judge.")] = "masil",
     backbone: Annotated[str, typer.Option(help="The backbone that makes the activations.")] = "efficientnet_lite0",
     weights: Annotated[
         str, typer.Option(help="A weight file of that backbone, or 'imagenet' for the one that came with pip.")
