@@ -9,8 +9,9 @@ BIN := .venv/bin
 demo: setup
 	$(BIN)/masil run characters
 
+# A process a core and a thread a process: tests are small, and threads that wait for one another cost more than they bring.
 test: check
-	$(BIN)/pytest -q
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n auto
 
 check: setup
 	$(BIN)/ruff check

@@ -1,0 +1,66 @@
+from itertools import pairwise
+
+import pytest
+import torch
+
+from masil.concepts.nmf_blocks import TensorBlocks
+from masil.concepts.nmf_descent import RULES, Descent, Factors, Momentum, descend, unit_rows
+from masil.concepts.nmf_init import random_concepts
+
+GENERATOR = torch.Generator().manual_seed(0)
+ROWS = torch.randn(400, 24, generator=GENERATOR).relu() @ torch.randn(24, 24, generator=GENERATOR).relu()
+
+
+def run(rule: str = "hals", iterations: int = 60, *, keep: bool = True) -> Descent:
+    start = random_concepts(ROWS, 6, torch.Generator().manual_seed(1))
+    factors = Factors(keep, [], torch.ones(6, dtype=torch.float64))
+    energy = float(ROWS.double().square().sum())
+    return descend(TensorBlocks(ROWS), start, factors, RULES[rule], energy, max_iterations=iterations, tol=0)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("keep", [True, False])
+def test_no_extrapolation_however_wild_raises_the_objective(
+    rule: str, keep: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tame = run(rule, keep=keep)
+    monkeypatch.setattr(Momentum, "ahead", lambda self, Q, before: Q if self.resting else Q.flip(1))
+    wild = run(rule, keep=keep)
+    assert 10 < len(wild.objective) < 50  # of 60 iterations many were rejected
+    for found in (tame, wild):
+        assert all(after < before for before, after in pairwise(found.objective))
+    assert tame.objective[-1] < wild.objective[-1] < 1.2 * tame.objective[-1]
+
+
+def test_extrapolation_saves_iterations(monkeypatch: pytest.MonkeyPatch) -> None:
+    ahead = run(iterations=30)
+    monkeypatch.setattr(Momentum, "ahead", lambda self, Q, before: Q)
+    assert ahead.objective[-1] < run(iterations=45).objective[-1]
+
+
+def test_momentum_rests_after_a_rejection_and_comes_back_smaller() -> None:
+    momentum = Momentum()
+    Q, before = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0]])
+    assert torch.equal(momentum.ahead(Q, before), Q)
+    momentum.accept()
+    full = momentum.beta
+    momentum.accept()
+    assert momentum.beta > full
+    reached = momentum.beta
+    momentum.reject()
+    assert torch.equal(momentum.ahead(Q, before), Q)
+    assert momentum.failures == 0
+    momentum.reject()
+    assert momentum.failures == 1
+    momentum.accept()
+    assert momentum.failures == 0
+    assert momentum.beta < reached == momentum.ceiling
+    for _ in range(50):
+        momentum.accept()
+    assert momentum.beta <= 1
+
+
+def test_a_row_of_length_zero_keeps_its_former_direction() -> None:
+    rows, length = unit_rows(torch.tensor([[3.0, 4.0], [0.0, 0.0]]), torch.tensor([[1.0, 0.0], [0.0, 1.0]]))
+    assert torch.equal(rows, torch.tensor([[0.6, 0.8], [0.0, 1.0]]))
+    assert torch.equal(length, torch.tensor([5.0, 0.0]))

@@ -1,0 +1,36 @@
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from sklearn.decomposition._nmf import _initialize_nmf
+
+from masil.concepts.nmf_init import nndsvd, random_concepts, sample_size
+
+
+def test_nndsvd_is_that_of_scikit_learn_with_unit_concepts() -> None:
+    draw = partial(torch.rand, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    A = (draw(80, 20) * torch.logspace(3, -3, 20)) @ draw(20, 20)  # the spectrum falls fast: no doubt about the vectors
+    _, expected = _initialize_nmf(A.numpy(), 6, init="nndsvd")
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    found = nndsvd(A, 6, torch.Generator().manual_seed(1))
+    torch.testing.assert_close(found, torch.from_numpy(expected), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("v", [1, 4, 8])
+def test_concepts_have_unit_length_whatever_the_rows(v: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    for rows in (torch.zeros(10, 8), torch.ones(10, 8), torch.eye(10, 8), torch.rand(10, 8, generator=generator)):
+        for start in (nndsvd, random_concepts):
+            found = start(rows, v, generator)
+            assert found.shape == (v, 8)
+            assert bool((found >= 0).all())
+            torch.testing.assert_close(found.norm(dim=1), torch.ones(v, dtype=torch.float64))
+
+
+def test_a_sample_is_a_quarter_of_many_rows_and_never_too_small_or_too_large() -> None:
+    assert sample_size(1000, 4) == 1000
+    assert sample_size(2048, 4) == 512
+    assert sample_size(2048, 100) == 2048  # fewer than eight rows for each concept
+    assert sample_size(30_000, 64) == 7500
+    assert sample_size(3_000_000, 64) == 1 << 16

@@ -1,0 +1,262 @@
+from dataclasses import fields
+from functools import partial
+
+import numpy as np
+import pytest
+import scipy.optimize
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from masil.concepts import NNLSResult, nnls
+from masil.errors import InputError, UnknownNameError
+
+SOLVERS = ("auto", "admm", "pivot")
+FLAVOURS = ("activations", "signed", "small integers", "repeated concepts", "nearly repeated concepts")
+
+
+def problem(
+    n: int, d: int, v: int, flavour: str, seed: int, dtype: torch.dtype = torch.float64
+) -> tuple[Tensor, Tensor]:
+    draw = partial(torch.randn, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    A, Q = draw(n, d), draw(v, d)
+    if flavour == "activations":
+        A, Q = A.relu(), Q.relu()
+    elif flavour == "small integers":  # ties, zero rows, zero concepts, degenerate solutions
+        A, Q = A.relu().round(), Q.relu().round()
+    elif flavour == "repeated concepts":
+        A, Q = A.relu(), Q.relu()[torch.arange(v) // 2]
+    elif flavour == "nearly repeated concepts":
+        A, Q = A.relu(), Q.relu()[torch.arange(v) // 2] + 1e-4 * draw(v, d).relu()
+    return A.to(dtype), Q.to(dtype)
+
+
+problems = st.builds(
+    problem,
+    n=st.integers(0, 5),
+    d=st.integers(1, 8),
+    v=st.integers(1, 10),
+    flavour=st.sampled_from(FLAVOURS),
+    seed=st.integers(0, 2**32),
+    dtype=st.sampled_from([torch.float32, torch.float64]),
+)
+
+
+def violation(A: Tensor, Q: Tensor, P: Tensor) -> float:
+    """The largest violation of P >= 0, G >= 0 and P∘G = 0, in double precision and beside the size of each row."""
+    A, Q, P = A.double(), Q.double(), P.double()
+    length = Q.norm(dim=1)
+    p, g = P * length, (P @ Q - A) @ Q.T / torch.where(length > 0, length, 1)
+    size = torch.cat([p, A.norm(dim=1, keepdim=True), A.new_full((len(A), 1), 1e-100)], 1).amax(1, keepdim=True)
+    return max((float(error.max()) for error in (-p / size, -g / size, p * g / size**2) if error.numel()), default=0.0)
+
+
+@given(problems, st.sampled_from(SOLVERS))
+@settings(deadline=None, max_examples=300)
+def test_every_row_satisfies_the_kkt_conditions(data: tuple[Tensor, Tensor], solver: str) -> None:
+    A, Q = data
+    found = nnls(A, Q, solver=solver)
+    eps = torch.finfo(A.dtype).eps
+    assert bool(found.converged.all())
+    assert bool((found.coefficients >= 0).all())
+    assert bool((found.multipliers >= 0).all())
+    assert not bool(((found.coefficients > 0) & (found.multipliers > 0)).any())
+    assert violation(A, Q, found.coefficients) < 100 * eps
+    expected = ((found.coefficients @ Q - A) @ Q.T).clamp_min(0) * (found.coefficients == 0)
+    size = torch.cat([A, found.coefficients @ Q]).norm() * Q.norm()
+    torch.testing.assert_close(found.multipliers, expected, atol=100 * eps * float(size), rtol=0)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("flavour", FLAVOURS)
+def test_the_objective_is_scipys_and_so_are_unique_coefficients(flavour: str, solver: str) -> None:
+    for seed, (d, v) in enumerate([(12, 5), (30, 20), (8, 8), (6, 15)]):
+        A, Q = problem(12, d, v, flavour, seed)
+        P = nnls(A, Q, solver=solver).coefficients
+        reference = [scipy.optimize.nnls(Q.T.numpy(), row.numpy()) for row in A]
+        distance = (A - P @ Q).norm(dim=1).numpy()
+        np.testing.assert_allclose(distance, [norm for _, norm in reference], atol=1e-10)
+        if torch.linalg.matrix_rank(Q) == v:
+            np.testing.assert_allclose(P.numpy(), [row for row, _ in reference], atol=1e-10)
+
+
+@given(problems, st.integers(-30, 30), st.integers(-15, 15))
+@settings(deadline=None)
+def test_coefficients_scale_with_the_activations_and_against_the_concepts(
+    data: tuple[Tensor, Tensor], rows: int, concepts: int
+) -> None:
+    # Powers of two are exact in floating point, so equivariance is too.
+    A, Q = data
+    base, scaled = nnls(A, Q), nnls(A * 2.0**rows, Q * 2.0**concepts)
+    assert torch.equal(scaled.coefficients, base.coefficients * 2.0 ** (rows - concepts))
+    assert torch.equal(scaled.multipliers, base.multipliers * 2.0 ** (rows + concepts))
+    assert torch.equal(scaled.residual, base.residual)
+
+
+@given(problems, st.data())
+@settings(deadline=None)
+def test_permuted_concepts_have_permuted_coefficients(data: tuple[Tensor, Tensor], draw: st.DataObject) -> None:
+    A, Q = data
+    order = torch.tensor(draw.draw(st.permutations(range(len(Q)))))
+    P, permuted = nnls(A, Q).coefficients, nnls(A, Q[order]).coefficients
+    atol = 1e3 * torch.finfo(A.dtype).eps * float(A.norm(dim=1).amax()) if len(A) else 0
+    torch.testing.assert_close(permuted @ Q[order], P @ Q, atol=atol, rtol=0)
+    if torch.linalg.matrix_rank(Q) == len(Q) and torch.linalg.cond(Q.double()) < 100:
+        torch.testing.assert_close(permuted, P[:, order], atol=1e4 * atol, rtol=0)
+
+
+def test_the_residual_ignores_the_scale_of_a_single_concept() -> None:
+    A, Q = problem(20, 12, 6, "activations", 0)
+    Q2 = Q * torch.tensor([1e-6, 1.0, 1e6, 3.0, 1.0, 1.0])[:, None]
+    loose, scaled = (nnls(A, q, solver="admm", tol=1e-3) for q in (Q, Q2))
+    torch.testing.assert_close(loose.residual, scaled.residual, rtol=1e-6, atol=1e-12)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_zero_rows_and_zero_concepts_have_zero_coefficients(solver: str, dtype: torch.dtype) -> None:
+    A, Q = problem(6, 10, 4, "activations", 1, dtype)
+    A[2], Q[1] = 0, 0
+    found = nnls(A, Q, solver=solver)
+    assert not found.coefficients[2].any()
+    assert not found.coefficients[:, 1].any()
+    assert not found.multipliers[:, 1].any()
+    assert found.residual[2] == 0
+    assert bool(found.converged.all())
+    without = nnls(A, Q[[0, 2, 3]], solver=solver).coefficients
+    torch.testing.assert_close(found.coefficients[:, [0, 2, 3]], without)
+
+
+def test_equal_concepts_share_equally() -> None:
+    A, Q = problem(10, 12, 4, "activations", 2)
+    P = nnls(A, torch.cat([Q, Q])).coefficients
+    torch.testing.assert_close(P[:, :4], P[:, 4:])
+    torch.testing.assert_close(2 * P[:, :4], nnls(A, Q).coefficients)
+
+
+def test_no_rows_give_an_empty_result() -> None:
+    found = nnls(torch.empty(0, 7), torch.rand(3, 7))
+    assert found.coefficients.shape == found.multipliers.shape == (0, 3)
+    assert found.residual.shape == found.iterations.shape == found.converged.shape == (0,)
+
+
+def test_one_feature_and_one_concept_are_enough() -> None:
+    found = nnls(torch.tensor([[3.0], [-3.0]]), torch.tensor([[2.0]]))
+    torch.testing.assert_close(found.coefficients, torch.tensor([[1.5], [0.0]]))
+    torch.testing.assert_close(found.multipliers, torch.tensor([[0.0], [6.0]]))
+
+
+@pytest.mark.parametrize("scale", [1e-25, 1e25])
+def test_neither_huge_nor_tiny_concepts_overflow(scale: float) -> None:
+    A, Q = problem(5, 9, 4, "activations", 3, torch.float32)
+    found = nnls(A, Q * scale)
+    torch.testing.assert_close(found.coefficients * scale, nnls(A, Q).coefficients, rtol=1e-4, atol=1e-5)
+
+
+def test_rows_do_not_depend_on_the_block_they_are_solved_in() -> None:
+    A, Q = problem(5000, 16, 8, "activations", 4)
+    whole = nnls(A, Q)
+    assert bool(whole.converged.all())
+    pick = torch.tensor([0, 2047, 2048, 4095, 4999])
+    torch.testing.assert_close(whole.coefficients[pick], nnls(A[pick], Q).coefficients, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_the_same_input_gives_the_same_bits_and_is_left_alone(solver: str) -> None:
+    A, Q = problem(50, 20, 12, "activations", 5, torch.float32)
+    kept = A.clone(), Q.clone()
+    first, second = nnls(A, Q, solver=solver), nnls(A, Q, solver=solver)
+    assert all(torch.equal(getattr(first, f.name), getattr(second, f.name)) for f in fields(NNLSResult))
+    assert torch.equal(A, kept[0])
+    assert torch.equal(Q, kept[1])
+
+
+def test_a_warm_start_saves_iterations() -> None:
+    A, Q = problem(200, 40, 16, "activations", 6)
+    cold = nnls(A, Q, solver="admm")
+    assert int(nnls(A, Q, warm=cold).iterations.max()) == 0
+    nearby = nnls(A * 1.001, Q, solver="admm", warm=cold)
+    from_coefficients = nnls(A * 1.001, Q, solver="admm", warm=cold.coefficients)
+    assert nearby.iterations.sum() < cold.iterations.sum()
+    assert from_coefficients.iterations.sum() < cold.iterations.sum()
+    torch.testing.assert_close(nearby.coefficients, cold.coefficients * 1.001, atol=1e-11, rtol=0)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_zero_rows_and_zero_concepts_have_zero_coefficients_from_any_start(solver: str) -> None:
+    A, Q = torch.tensor([[0.0, 0.0], [2.0, 0.0]]), torch.tensor([[0.0, 0.0], [1.0, 1.0]])
+    found = nnls(A, Q, solver=solver, warm=torch.ones(2, 2))
+    torch.testing.assert_close(found.coefficients, torch.tensor([[0.0, 0.0], [0.0, 1.0]]))
+    assert not found.coefficients[0].any()
+    assert not found.coefficients[:, 0].any()
+    assert bool(found.converged.all())
+
+
+def test_rows_that_run_out_of_iterations_say_so() -> None:
+    A, Q = problem(200, 40, 30, "activations", 7)
+    found = nnls(A, Q, solver="pivot", max_iterations=0)
+    assert not bool(found.converged.all())
+    assert torch.equal(found.converged, found.residual <= 4 * 30**0.5 * torch.finfo(A.dtype).eps)
+    assert bool((found.coefficients >= 0).all())
+
+
+def test_a_loose_tolerance_is_kept_and_costs_less() -> None:
+    A, Q = problem(200, 40, 16, "activations", 8)
+    loose, tight = nnls(A, Q, solver="admm", tol=1e-2), nnls(A, Q, solver="admm")
+    assert float(loose.residual.max()) <= 1e-2
+    assert loose.iterations.sum() < tight.iterations.sum()
+
+
+def test_converged_rows_leave_the_batch() -> None:
+    A, Q = problem(200, 40, 30, "activations", 9)
+    iterations = nnls(A, Q, solver="admm").iterations
+    assert iterations.min() < iterations.max()
+
+
+BAD = [
+    (torch.rand(3), torch.rand(2, 3), r"takes activations \[n d\] and concepts \[v d\], but got \[3\] and \[2, 3\]"),
+    (
+        torch.ones(2, 3, dtype=torch.int64),
+        torch.rand(2, 3),
+        "activations are int64; convert them to float32 or float64",
+    ),
+    (torch.rand(2, 3), torch.rand(2, 3).half(), "concepts are float16; convert them to float32 or float64"),
+    (torch.rand(2, 3), torch.rand(2, 3).double(), "activations are float32 but the concepts float64"),
+    (torch.rand(2, 3), torch.rand(2, 3, device="meta"), "activations are on cpu but the concepts on meta; move one"),
+    (
+        torch.rand(2, 3),
+        torch.rand(2, 4),
+        "activations have 3 features but the concepts have 4; were they computed with",
+    ),
+    (torch.rand(2, 3), torch.rand(0, 3), r"concepts have shape \[0, 3\], but NNLS needs at least one concept"),
+    (torch.rand(2, 0), torch.rand(2, 0), r"concepts have shape \[2, 0\], but NNLS needs at least one concept"),
+    (
+        torch.tensor([[1.0, torch.nan], [1.0, 2.0]]),
+        torch.rand(2, 2),
+        "activations have NaN or infinite values in 1 of 2",
+    ),
+    (torch.rand(2, 2), torch.full((2, 2), torch.inf), "concepts have NaN or infinite values in 2 of 2 rows"),
+]
+
+
+@pytest.mark.parametrize(("A", "Q", "sentence"), BAD)
+def test_input_that_does_not_fit_is_refused_in_a_sentence(A: Tensor, Q: Tensor, sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        nnls(A, Q)
+
+
+def test_options_that_do_not_fit_are_refused_in_a_sentence() -> None:
+    A, Q = torch.rand(2, 3), torch.rand(4, 3)
+    with pytest.raises(UnknownNameError, match="no NNLS solver called 'pivots'; did you mean 'pivot'"):
+        nnls(A, Q, solver="pivots")
+    with pytest.raises(InputError, match="needs tol > 0 and max_iterations >= 0, but got 0.0 and 1000"):
+        nnls(A, Q, tol=0.0)
+    with pytest.raises(InputError, match=r"warm start has shape \[2, 3\] but the problem needs \[2, 4\]"):
+        nnls(A, Q, warm=torch.rand(2, 3))
+
+
+def test_finite_values_whose_sum_overflows_are_accepted() -> None:
+    A = torch.full((4, 2), 3e38)
+    assert not bool(A.sum().isfinite())
+    assert bool(nnls(A / 8, torch.eye(2)).converged.all())
