@@ -1,0 +1,103 @@
+"""Recipes by name: the paper's settings for each data set, and ours for two CPU cores."""
+
+from masil.data import Augmentation
+from masil.errors import lookup
+from masil.training.recipe import Mixing, MuonSettings, Objective, Recipe, Sgd, Tuning, Watch
+from masil.training.schedule import Schedule
+
+# The paper's appendix gives epochs, learning rates, batch 512, SGDR and the kinds of augmentation; what it leaves open
+# (warm-up, weight decay, strengths, mixing, frozen stem, size of the projection) is NC-FSCIL's, its nearest kin.
+_PAPER_OBJECTIVE = Objective(cosine=0.0, dot=1.0, dot_scale=10.0, embedding=512)
+_PAPER_SCHEDULE = Schedule(shape="cosine", warmup=0.05, final=0.01)
+_PAPER_MIXING = Mixing(mixup=0.4, mixup_alpha=0.8, cutmix=0.4, cutmix_alpha=1.0)
+_PAPER_AUGMENTATION = Augmentation(
+    crop="resized", scale=(0.6, 1.0), flip=0.5, brightness=0.4, contrast=0.4, saturation=0.4
+)  # fmt: skip
+_FAST_AUGMENTATION = Augmentation(
+    crop="pad", pad=4, flip=0.5, brightness=0.4, contrast=0.4, saturation=0.4, cutout=0.25, cutout_probability=0.5
+)  # fmt: skip
+
+RECIPES: dict[str, Recipe] = {
+    "cifar100-paper": Recipe(
+        name="cifar100-paper",
+        backbone="resnet18_cifar",
+        stages=((200, 32),),
+        sgd=Sgd(lr=0.25, nesterov=False, decay_vectors=True),
+        schedule=_PAPER_SCHEDULE,
+        augmentation=_PAPER_AUGMENTATION,
+        mixing=_PAPER_MIXING,
+        objective=_PAPER_OBJECTIVE,
+    ),
+    "miniimagenet-paper": Recipe(
+        name="miniimagenet-paper",
+        backbone="resnet18",
+        framing=(92, 84),
+        stages=((500, 84),),
+        sgd=Sgd(lr=0.25, nesterov=False, decay_vectors=True),
+        schedule=_PAPER_SCHEDULE,
+        augmentation=_PAPER_AUGMENTATION,
+        mixing=_PAPER_MIXING,
+        objective=_PAPER_OBJECTIVE,
+    ),
+    "cub200-paper": Recipe(
+        name="cub200-paper",
+        backbone="resnet18",
+        weights="imagenet",
+        stages=((80, 224),),
+        sgd=Sgd(lr=0.025, nesterov=False, decay_vectors=True),
+        schedule=_PAPER_SCHEDULE,
+        augmentation=_PAPER_AUGMENTATION,
+        objective=_PAPER_OBJECTIVE,
+        tuning=Tuning(frozen=("conv1", "bn1", "layer1")),
+    ),
+    # Two cores, 2.5 hours: see benchmarks/training.py for what an epoch costs at each size.
+    "cifar100-fast": Recipe(
+        name="cifar100-fast",
+        backbone="resnet18_cifar",
+        stages=((20, 16), (14, 24), (8, 32)),
+        sgd=Sgd(lr=0.1),
+        muon=MuonSettings(lr=0.06),
+        schedule=Schedule(shape="linear", warmup=0.05),
+        augmentation=_FAST_AUGMENTATION,
+        watch=Watch(nc_every=2),
+    ),
+    # Handwritten characters, 32 classes of some 30 images: under a minute, so that a first run shows something at once.
+    "characters-fast": Recipe(
+        name="characters-fast",
+        backbone="resnet18_cifar",
+        width=0.25,
+        stages=((16, 16), (8, 32)),
+        batch=64,
+        sgd=Sgd(lr=0.1),
+        muon=MuonSettings(lr=0.04),
+        augmentation=Augmentation(crop="pad", pad=3, rotation=10.0, brightness=0.2, contrast=0.2),
+        watch=Watch(nc_every=4),
+        compile=False,
+    ),
+    # Gentle adaptation of a pretrained backbone: what is learnt must not cost what transfers to novel classes.
+    "cub200-gentle": Recipe(
+        name="cub200-gentle",
+        backbone="efficientnet_lite0",
+        weights="imagenet",
+        stages=((6, 160),),
+        batch=32,
+        sgd=Sgd(lr=0.03, weight_decay=1e-4),
+        schedule=Schedule(shape="cosine", warmup=0.05),
+        augmentation=Augmentation(
+            crop="resized", scale=(0.5, 1.0), flip=0.5, brightness=0.2, contrast=0.2, saturation=0.2
+        ),
+        objective=Objective(start="means"),
+        tuning=Tuning(
+            frozen=("conv_stem", "bn0", "blocks.0", "blocks.1", "blocks.2", "blocks.3", "blocks.4"),
+            freeze_batch_norm=True,
+            rates={"": 0.1},
+        ),
+        watch=Watch(nc_every=2, nc_images=5),
+        compile=False,
+    ),
+}
+
+
+def recipe(name: str) -> Recipe:
+    """Give the recipe called `name`, or say which one was probably meant."""
+    return lookup("recipe", name, RECIPES)

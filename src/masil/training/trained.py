@@ -1,0 +1,87 @@
+"""What a base session gives, and how it is read again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+from safetensors.torch import save_file
+from torch import Tensor
+
+from masil.backbones import Backbone, create
+from masil.collapse import Projection
+from masil.errors import StorageError
+from masil.files import atomic_path
+from masil.training.batches import seeded
+from masil.training.checkpoint import FILE, Checkpoint, fill, read_checkpoint
+from masil.training.head import Head, Network
+from masil.training.history import Row
+from masil.training.recipe import Recipe
+
+TURNS = 4  # virtual copies of a class, where images are turned
+
+
+@final
+@dataclass(frozen=True)
+class Trained:
+    """A trained backbone in evaluation mode, and the vectors of its k base classes.
+
+    With a projection the class vectors are the frame's and live among its embeddings; without one they are learnt and
+    live among the activations.
+    """
+
+    backbone: Backbone
+    class_vectors: Tensor  # [k d]
+    projection: Projection | None
+    history: tuple[Row, ...]
+    recipe: Recipe
+
+
+def load_trained(folder: Path | str, backbone: Backbone | None = None) -> Trained:
+    """Read a finished base session. A backbone of the user's own is given as it was to `train`."""
+    folder = Path(folder)
+    checkpoint = read_checkpoint(folder)
+    if checkpoint is None:
+        raise StorageError(f"There is no base session in {folder}: the file {FILE} is missing.")
+    if not checkpoint.finished:
+        raise StorageError(
+            f"The base session in {folder} has done {checkpoint.epoch} of {checkpoint.recipe.epochs} epochs; "
+            "train again with the same folder to finish it."
+        )
+    return trained(checkpoint, create(**checkpoint.backbone) if backbone is None else backbone, folder / FILE)
+
+
+def trained(checkpoint: Checkpoint, backbone: Backbone, source: Path) -> Trained:
+    """Put the weights that the recipe keeps into `backbone` and give what was trained."""
+    recipe = checkpoint.recipe
+    network = Network(backbone, make_head(backbone.features, checkpoint.classes, recipe))
+    averaged = checkpoint.part("average")
+    fill(network, averaged or checkpoint.part("network"), source)
+    projection = network.head.projection
+    return Trained(
+        backbone=backbone.eval().requires_grad_(False),
+        class_vectors=network.head.class_vectors(checkpoint.classes),
+        projection=None if projection is None else projection.eval().requires_grad_(False),
+        history=tuple(checkpoint.history),
+        recipe=recipe,
+    )
+
+
+def make_head(features: int, classes: int, recipe: Recipe) -> Head:
+    """Make the head of a recipe, its random start drawn from the recipe's seed."""
+    virtual = classes * TURNS if recipe.rotated else classes
+    return Head(features, virtual, recipe.objective, seeded(recipe.seed, "head"))
+
+
+def save_weights(backbone: Backbone, path: Path, half: bool = True) -> None:
+    """Write weights that `masil.backbones.load_weights` reads, as safetensors, by default in half precision."""
+
+    def stored(value: Tensor) -> Tensor:
+        value = value.detach().cpu().contiguous()
+        return value.half() if half and value.is_floating_point() else value
+
+    state: Mapping[str, Any] = backbone.state_dict()
+    with atomic_path(path) as part:
+        save_file({key: stored(value) for key, value in state.items()}, part, {"backbone": backbone.name})

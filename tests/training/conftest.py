@@ -1,0 +1,63 @@
+"""Small synthetic classes: a coloured pattern each, under noise that a mean over pixels does not remove."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from masil.data import ArrayImages, Augmentation
+from masil.training import MuonSettings, Recipe, Sgd, Watch
+
+
+@pytest.fixture
+def patterns() -> Callable[..., ArrayImages]:
+    def make(classes: int = 4, per_class: int = 24, side: int = 16, seed: int = 0) -> ArrayImages:
+        draw = np.random.default_rng(seed)
+        coarse = draw.integers(0, 255, (classes, 3, 4, 4)).repeat(side // 4, 2).repeat(side // 4, 3)
+        labels = np.arange(classes * per_class) % classes
+        noisy = coarse[labels] + draw.normal(0, 50, (len(labels), 3, side, side))
+        return ArrayImages(noisy.clip(0, 255).astype(np.uint8), torch.from_numpy(labels))
+
+    return make
+
+
+@pytest.fixture
+def tiny() -> Callable[..., Recipe]:
+    def make(**changes: object) -> Recipe:
+        settings: dict[str, object] = {
+            "name": "tiny",
+            "stages": ((2, 8), (2, 16)),
+            "backbone": "resnet20",
+            "width": 0.5,
+            "framing": (16, 16),
+            "batch": 16,
+            "sgd": Sgd(lr=0.05),
+            "muon": MuonSettings(lr=0.05),
+            "augmentation": Augmentation(crop="pad", pad=2, flip=0.5),
+            "watch": Watch(nc_every=2, nc_images=4),
+        }
+        return Recipe(**{**settings, **changes})  # type: ignore[arg-type]
+
+    return make
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> Callable[..., list[str]]:
+    """Make the command that trains `recipe` on `images` in a process of its own, with as many threads as this one."""
+
+    def make(images: ArrayImages, recipe: Recipe, *arguments: object) -> list[str]:
+        np.save(tmp_path / "pixels.npy", images.pixels)
+        np.save(tmp_path / "labels.npy", images.labels.numpy())
+        (tmp_path / "recipe.json").write_text(json.dumps(recipe.to_json()))
+        return [str(Path(__file__).parent / "run_session.py"), str(tmp_path), *map(str, arguments)]
+
+    return make
+
+
+@pytest.fixture
+def environment() -> dict[str, str]:
+    return {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())}

@@ -1,0 +1,106 @@
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from masil.data import ArrayImages
+from masil.errors import DataError, InputError
+from masil.training import Mixing, Recipe, Watch
+from masil.training.batches import Batches, count_classes, mixed, seeded, turned
+
+Make = Callable[..., Recipe]
+Patterns = Callable[..., ArrayImages]
+CPU = torch.device("cpu")
+
+
+def test_a_batch_follows_from_seed_epoch_and_step(patterns: Patterns, tiny: Make) -> None:
+    one, other = (Batches(patterns(), tiny(mixing=Mixing(mixup=0.5, cutmix=0.5)), 16, CPU) for _ in range(2))
+    order = one.order(1)
+    _ = one(1, 0, order)  # what was drawn before does not matter
+    for ours, theirs in zip(one(1, 2, order), other(1, 2, other.order(1)), strict=True):
+        assert torch.equal(ours, theirs)
+    assert not torch.equal(one(1, 2, order).pixels, one(1, 1, order).pixels)
+    assert not torch.equal(one.order(0), one.order(1))
+
+
+def test_an_epoch_shows_every_image_once(patterns: Patterns, tiny: Make) -> None:
+    batches = Batches(patterns(), tiny(), 16, CPU)
+    seen = torch.cat([batches(0, step, batches.order(0)).labels for step in range(batches.steps)])
+    assert torch.equal(seen.bincount(), torch.full((4,), 24))
+    assert batches.order(0).sort().values.tolist() == list(range(96))
+
+
+def test_images_come_in_the_size_of_the_stage(patterns: Patterns, tiny: Make) -> None:
+    batches = Batches(patterns(), tiny(), 16, CPU)
+    assert batches(0, 0, batches.order(0)).pixels.shape == (16, 3, 8, 8)
+    assert batches(2, 0, batches.order(2)).pixels.shape == (16, 3, 16, 16)
+    assert batches(0, 0, batches.order(0)).lam.tolist() == [1.0] * 16
+
+
+def test_a_batch_is_never_larger_than_the_data(patterns: Patterns, tiny: Make) -> None:
+    batches = Batches(patterns(per_class=3), tiny(batch=512), 16, CPU)
+    assert (batches.batch, batches.steps) == (12, 1)
+
+
+def test_held_out_images_are_not_trained_on(patterns: Patterns, tiny: Make) -> None:
+    images = patterns()
+    batches = Batches(images, tiny(watch=Watch(holdout=5, nc_images=3)), 16, CPU)
+    pixels, labels = batches.held_out
+    assert labels.bincount().tolist() == [5] * 4
+    assert batches.labels.bincount().tolist() == [19] * 4
+    held, trained = ({image.numpy().tobytes() for image in part} for part in (pixels, batches.pixels))
+    assert not held & trained
+    assert len(held | trained) == len(images)
+    assert batches.labels[batches.watched].bincount().tolist() == [3] * 4
+
+
+def test_holding_out_too_many_is_said(patterns: Patterns, tiny: Make) -> None:
+    with pytest.raises(DataError, match="Class 0 has 3 images; with 2 held out fewer than 2 are left"):
+        Batches(patterns(per_class=3), tiny(watch=Watch(holdout=2)), 16, CPU)
+
+
+def test_turned_images_become_virtual_classes() -> None:
+    pixels = torch.arange(8 * 3 * 4 * 4, dtype=torch.uint8).reshape(8, 3, 4, 4)
+    labels = torch.arange(8) % 2
+    found, virtual = turned(pixels, labels, 1.0, 2, seeded(0))
+    assert set((virtual // 2).tolist()) <= {1, 2, 3}
+    assert torch.equal(virtual % 2, labels)
+    for image, original, quarter in zip(found, pixels, virtual // 2, strict=True):
+        assert torch.equal(image, original.rot90(int(quarter), (1, 2)))
+    still, same = turned(pixels, labels, 0.0, 2, seeded(0))
+    assert torch.equal(still, pixels)
+    assert torch.equal(same, labels)
+
+
+def test_mixing_happens_as_often_as_asked() -> None:
+    pixels, labels = torch.rand(4, 3, 4, 4, generator=seeded(1)), torch.arange(4)
+    changed = [
+        bool((mixed(pixels, labels, Mixing(mixup=0.25, cutmix=0.25), seeded(i)).lam < 1).any()) for i in range(400)
+    ]
+    assert 0.4 < np.mean(changed) < 0.6
+    batch = mixed(pixels, labels, Mixing(mixup=1.0), seeded(5))
+    expected = torch.lerp(pixels[batch.partners], pixels, batch.lam[:, None, None, None])
+    torch.testing.assert_close(batch.pixels, expected)
+
+
+def test_what_cannot_be_learnt_from_is_said(patterns: Patterns) -> None:
+    images = patterns()
+    with pytest.raises(DataError, match="no images to train on"):
+        count_classes(images.subset([]))
+    with pytest.raises(InputError, match=r"without gaps, but the 4 classes here have labels from 1 to 4"):
+        count_classes(images.relabel(images.labels + 1))
+    with pytest.raises(InputError, match="only one class"):
+        count_classes(images.relabel(torch.zeros(len(images))))
+    alone = images.labels.clone()
+    alone[7] = 4
+    with pytest.raises(DataError, match=r"Class 4 has one image \(array\[7\]\)"):
+        count_classes(images.relabel(alone))
+
+
+def test_the_key_knows_images_labels_and_size(patterns: Patterns, tiny: Make) -> None:
+    images = patterns()
+    swapped = images.relabel((images.labels + 1) % 4)
+    keys = {Batches(data, tiny(), side, CPU).key for data, side in ((images, 16), (images, 12), (swapped, 16))}
+    keys.add(Batches(patterns(seed=1), tiny(), 16, CPU).key)
+    assert len(keys) == 4

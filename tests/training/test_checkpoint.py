@@ -1,0 +1,115 @@
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from masil.errors import StorageError
+from masil.training import Recipe
+from masil.training.checkpoint import FILE, Checkpoint, check_fits, fill, finite, read_checkpoint, write_checkpoint
+
+Make = Callable[..., Recipe]
+CONFIG = {"name": "resnet20", "width": 0.5, "framing": [16, 16]}
+
+
+@pytest.fixture
+def checkpoint(tiny: Make) -> Checkpoint:
+    weight = torch.rand(2, 3, 3, 3, generator=torch.Generator().manual_seed(0)).to(memory_format=torch.channels_last)
+    return Checkpoint(
+        recipe=tiny(),
+        backbone=CONFIG,
+        classes=3,
+        data="abc",
+        engine={"device": "cpu"},
+        epoch=2,
+        step=5,
+        tensors={"network.a": weight, "network.b": torch.tensor(7), "optimiser.network": torch.ones(2)},
+        history=[{"epoch": 1, "loss": 0.1 + 0.2}],
+        running={"loss": 1 / 3},
+        averaged=4,
+    )
+
+
+def test_it_comes_back_bit_for_bit(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    write_checkpoint(tmp_path, checkpoint)
+    found = read_checkpoint(tmp_path)
+    assert found is not None
+    assert found.tensors.keys() == checkpoint.tensors.keys()
+    for name, value in checkpoint.tensors.items():
+        assert torch.equal(found.tensors[name], value)
+    assert dataclasses.replace(found, tensors={}) == dataclasses.replace(checkpoint, tensors={})
+    assert set(found.part("network")) == {"a", "b"}
+    assert not found.finished
+    assert dataclasses.replace(found, epoch=4).finished
+
+
+def test_no_file_is_no_checkpoint(tmp_path: Path) -> None:
+    assert read_checkpoint(tmp_path) is None
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.99])
+def test_a_truncated_one_is_said_and_left(checkpoint: Checkpoint, tmp_path: Path, share: float) -> None:
+    path = write_checkpoint(tmp_path, checkpoint)
+    content = path.read_bytes()
+    path.write_bytes(content[: int(share * len(content))])
+    with pytest.raises(StorageError, match=r"checkpoint\.safetensors cannot be read .* damaged or truncated"):
+        read_checkpoint(tmp_path)
+    assert path.exists()
+
+
+def test_another_kind_of_file_is_said(tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    save_file({"a": torch.ones(1)}, tmp_path / FILE)
+    with pytest.raises(StorageError, match="no checkpoint of this version of masil"):
+        read_checkpoint(tmp_path)
+    save_file({"a": torch.ones(1)}, tmp_path / FILE, {"format": "masil base session 1", "session": "{}"})
+    with pytest.raises(StorageError, match="description that cannot be read"):
+        read_checkpoint(tmp_path)
+
+
+def test_what_does_not_fit_is_said(checkpoint: Checkpoint, tiny: Make, tmp_path: Path) -> None:
+    check_fits(checkpoint, tiny(), CONFIG, "abc", tmp_path)
+    with pytest.raises(
+        StorageError, match=r"another backbone: name resnet20, width 0\.5 there, name resnet12, width 0\.5 here"
+    ):
+        check_fits(checkpoint, tiny(), {**CONFIG, "name": "resnet12"}, "abc", tmp_path)
+    with pytest.raises(StorageError, match=r"another recipe \(batch: 8 here, 16 there\).*resume=False"):
+        check_fits(checkpoint, tiny(batch=8), CONFIG, "abc", tmp_path)
+    with pytest.raises(StorageError, match="trained on other images"):
+        check_fits(checkpoint, tiny(), CONFIG, "xyz", tmp_path)
+
+
+def test_weights_of_another_shape_are_said_before_any_is_loaded(tmp_path: Path) -> None:
+    layer = nn.Linear(2, 2)
+    before = layer.weight.detach().clone()
+    with pytest.raises(StorageError, match="bias is None there"):
+        fill(layer, {"weight": torch.zeros(2, 2)}, tmp_path)
+    with pytest.raises(StorageError, match=r"weight is torch\.Size\(\[3, 2\]\) there"):
+        fill(layer, {"weight": torch.zeros(3, 2), "bias": torch.zeros(2)}, tmp_path)
+    assert torch.equal(layer.weight, before)
+
+
+def test_a_failed_write_leaves_the_old_one(
+    checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_checkpoint(tmp_path, checkpoint)
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("masil.training.checkpoint.save_file", full)
+    with pytest.raises(StorageError, match="disk is full"):
+        write_checkpoint(tmp_path, dataclasses.replace(checkpoint, epoch=3))
+    found = read_checkpoint(tmp_path)
+    assert found is not None
+    assert found.epoch == 2
+    assert [file.name for file in tmp_path.iterdir()] == [FILE]
+
+
+def test_finite_sees_every_tensor() -> None:
+    assert finite({"a": torch.ones(3), "b": torch.tensor(1)})
+    assert not finite({"a": torch.ones(3), "b": torch.tensor([1.0, float("nan")])})
+    assert not finite({"a": torch.tensor(float("inf"))})

@@ -1,0 +1,62 @@
+"""A run that is killed with SIGKILL, again and again, ends at the weights of a run that is not."""
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from masil.data import ArrayImages
+from masil.training import Average, Mixing, Objective, Recipe, Watch, train
+from masil.training.checkpoint import FILE, read_checkpoint
+
+
+def steps_done(folder: Path) -> int:
+    checkpoint = read_checkpoint(folder)
+    return 0 if checkpoint is None else checkpoint.epoch * 4 + checkpoint.step
+
+
+def kill_after(steps: int, delay: float, command: list[str], environment: dict[str, str], folder: Path) -> int:
+    """Start a run, kill it `delay` seconds after it has done `steps` steps in all, and give how many it did."""
+    child = subprocess.Popen([sys.executable, *command], env=environment, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while steps_done(folder) < steps and child.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.002)
+    time.sleep(delay)
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    return steps_done(folder)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL on Windows")
+def test_a_killed_run_ends_at_the_same_bits(
+    patterns: Callable[..., ArrayImages],
+    tiny: Callable[..., Recipe],
+    command: Callable[..., list[str]],
+    environment: dict[str, str],
+    tmp_path: Path,
+) -> None:
+    images = patterns(per_class=18)
+    recipe = tiny(
+        stages=((3, 8), (3, 16)),
+        mixing=Mixing(mixup=0.3, cutmix=0.3),
+        objective=Objective(cosine=1.0, dot=0.5, embedding=16),
+        average=Average("ema", decay=0.9),
+        watch=Watch(holdout=2, nc_every=3, nc_images=4),
+    )
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    train(images, recipe, whole, device="cpu", precision="float32")
+    child = command(images, recipe, broken, 1)
+    first = kill_after(2, 0.013, child, environment, broken)
+    second = kill_after(first + 4, 0.029, child, environment, broken)
+    assert 2 <= first < second < 24  # killed twice on the way, or the test has tested nothing
+    train(images, recipe, broken, device="cpu", precision="float32")
+    expected, found = load_file(whole / FILE), load_file(broken / FILE)
+    assert expected.keys() == found.keys()
+    for name, value in expected.items():
+        assert torch.equal(found[name], value), name

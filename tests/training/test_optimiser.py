@@ -1,0 +1,148 @@
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+from masil.backbones import create
+from masil.errors import InputError, StorageError
+from masil.training import Recipe, Sgd, Tuning
+from masil.training.head import Network
+from masil.training.muon import Muon
+from masil.training.optimiser import Optimiser, freeze, set_training
+from masil.training.trained import make_head
+
+Make = Callable[..., Recipe]
+
+
+def network(recipe: Recipe, backbone: str = "resnet20") -> Network:
+    made = create(backbone, width=recipe.width).requires_grad_(True)
+    return Network(made, make_head(made.features, 3, recipe))
+
+
+def give_gradients(module: nn.Module) -> None:
+    for number, parameter in enumerate(module.parameters()):
+        if parameter.requires_grad:
+            draw = torch.Generator().manual_seed(number)
+            parameter.grad = torch.randn(parameter.shape, generator=draw)
+
+
+def rates(optimiser: Optimiser) -> dict[str, tuple[str, float, float]]:
+    return {
+        optimiser.names[parameter]: (type(part).__name__, group["lr"], group.get("weight_decay", 0.0))
+        for part in optimiser.parts
+        for group in part.param_groups
+        for parameter in group["params"]
+    }
+
+
+def test_muon_takes_convolutions_and_sgd_the_rest(tiny: Make) -> None:
+    found = rates(Optimiser(network(tiny()), tiny()))
+    assert found["backbone.conv1.weight"] == ("Muon", 0.05, 0.0)
+    assert found["backbone.bn1.weight"] == ("SGD", 0.05, 0.0)
+    assert found["head.vectors"] == ("SGD", 0.05, 5e-4)
+    assert len(found) == len(list(network(tiny()).parameters()))
+
+
+def test_depthwise_filters_are_no_matrices(tiny: Make) -> None:
+    found = rates(Optimiser(network(tiny(width=1.0), "efficientnet_lite0"), tiny()))
+    assert found["backbone.blocks.0.depthwise_conv.weight"][0] == "SGD"
+    assert found["backbone.blocks.0.project_conv.weight"][0] == "Muon"
+
+
+def test_without_muon_sgd_takes_all_and_decays_vectors_if_told(tiny: Make) -> None:
+    recipe = tiny(muon=None, sgd=Sgd(lr=0.1, decay_vectors=True))
+    assert set(rates(Optimiser(network(recipe), recipe)).values()) == {("SGD", 0.1, 5e-4)}
+
+
+def test_frozen_modules_have_no_gradient_and_keep_their_statistics(tiny: Make) -> None:
+    recipe = tiny(tuning=Tuning(frozen=("conv1", "bn1", "layer1")))
+    module = network(recipe)
+    freeze(module, recipe.tuning)
+    set_training(module, recipe.tuning)
+    frozen = {name for name, parameter in module.named_parameters() if not parameter.requires_grad}
+    assert frozen == {
+        name
+        for name, _ in module.named_parameters()
+        if name.startswith(("backbone.conv1", "backbone.bn1", "backbone.layer1"))
+    }
+    assert not module.backbone.get_submodule("bn1").training
+    assert not module.backbone.get_submodule("layer1.0.bn1").training
+    assert module.backbone.get_submodule("layer2.0.bn1").training
+
+
+def test_a_frozen_batch_norm_is_frozen_everywhere(tiny: Make) -> None:
+    recipe = tiny(tuning=Tuning(freeze_batch_norm=True))
+    module = network(recipe)
+    freeze(module, recipe.tuning)
+    set_training(module, recipe.tuning)
+    norms = [child for child in module.modules() if isinstance(child, nn.BatchNorm2d)]
+    assert norms
+    assert not any(norm.training or norm.weight.requires_grad or norm.bias.requires_grad for norm in norms)
+    assert module.backbone.get_submodule("conv1").weight.requires_grad
+
+
+def test_the_longest_name_sets_the_rate(tiny: Make) -> None:
+    recipe = tiny(muon=None, sgd=Sgd(lr=1.0), tuning=Tuning(rates={"": 0.1, "layer3": 0.5, "layer3.0": 0.25}))
+    found = rates(Optimiser(network(recipe), recipe))
+    assert found["backbone.conv1.weight"][1] == 0.1
+    assert found["backbone.layer3.1.conv1.weight"][1] == 0.5
+    assert found["backbone.layer3.0.conv1.weight"][1] == 0.25
+    assert found["head.vectors"][1] == 1.0
+
+
+def test_a_module_that_is_not_there_is_said(tiny: Make) -> None:
+    recipe = tiny(tuning=Tuning(frozen=("layer9",)))
+    with pytest.raises(InputError, match=r"no module 'layer9' to freeze or slow down; did you mean 'layer\d'"):
+        freeze(network(recipe), recipe.tuning)
+
+
+def test_a_step_is_scaled_and_forgets_the_gradients(tiny: Make) -> None:
+    recipe = tiny(muon=None, sgd=Sgd(lr=0.5, momentum=0.0, weight_decay=0.0, nesterov=False))
+    module = network(recipe)
+    optimiser = Optimiser(module, recipe)
+    give_gradients(module)
+    expected = {name: p.detach() - 0.25 * p.grad for name, p in module.named_parameters() if p.grad is not None}
+    optimiser.step(0.5)
+    for name, parameter in module.named_parameters():
+        torch.testing.assert_close(parameter.detach(), expected[name])
+        assert parameter.grad is None
+
+
+def test_l2_sp_pulls_the_backbone_back_and_leaves_the_head(tiny: Make) -> None:
+    recipe = tiny(muon=None, sgd=Sgd(lr=0.5, momentum=0.0, weight_decay=0.0), tuning=Tuning(l2_sp=0.2))
+    module = network(recipe)
+    optimiser = Optimiser(module, recipe)
+    before = {name: parameter.detach().clone() for name, parameter in module.named_parameters()}
+    for parameter in module.parameters():
+        parameter.data.add_(1.0)
+        parameter.grad = torch.zeros_like(parameter)
+    optimiser.step(1.0)
+    for name, parameter in module.named_parameters():
+        moved = 0.9 if name.startswith("backbone.") else 1.0  # 1 − lr · l2_sp
+        torch.testing.assert_close(parameter.detach(), before[name] + moved)
+
+
+def test_a_state_goes_on_where_it_was(tiny: Make) -> None:
+    recipe = tiny(tuning=Tuning(l2_sp=0.1))
+    first, second = network(recipe), network(recipe)
+    steady, resumed = Optimiser(first, recipe), Optimiser(second, recipe)
+    give_gradients(first)
+    steady.step(1.0)
+    second.load_state_dict(first.state_dict())
+    resumed.load(steady.state())
+    for module, optimiser in ((first, steady), (second, resumed)):
+        give_gradients(module)
+        optimiser.step(0.5)
+    for one, other in zip(first.parameters(), second.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_a_state_without_what_l2_sp_needs_is_said(tiny: Make) -> None:
+    recipe = tiny(tuning=Tuning(l2_sp=0.1))
+    with pytest.raises(StorageError, match="lacks the initial weights of backbone"):
+        Optimiser(network(recipe), recipe).load({})
+
+
+def test_muon_is_one_of_the_parts(tiny: Make) -> None:
+    assert any(isinstance(part, Muon) for part in Optimiser(network(tiny()), tiny()).parts)
