@@ -9,6 +9,7 @@ import typer
 from masil import __version__
 from masil.cli.doctor import doctor
 from masil.cli.run import run
+from masil.cli.train import train
 from masil.errors import MasilError
 
 app = typer.Typer(
@@ -19,6 +20,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(run)
+app.command()(train)
 app.command()(doctor)
 
 

@@ -15,6 +15,10 @@ def run(
     weights: Annotated[
         str, typer.Option(help="A weight file of that backbone, or 'imagenet' for the one that came with pip.")
     ] = "imagenet",
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(help="A folder of `masil train`, whose backbone is taken instead.", show_default=False),
+    ] = None,
     data: Annotated[
         Path | None, typer.Option(help="Folder of data sets; else MASIL_DATA, else the cache.", show_default=False)
     ] = None,
@@ -35,12 +39,14 @@ def run(
     from masil.errors import lookup
     from masil.methods import METHODS
     from masil.protocol import PROTOCOLS, sessions, summarise
+    from masil.training import load_trained
 
     shape = lookup("protocol", protocol, PROTOCOLS)
     learner = lookup("method", method, METHODS)()
     dataset = load(shape.dataset, data, download=download)
     stream = sessions(shape, dataset, draw)
-    net, store = create(backbone, weights=weights), ActivationStore()
+    net = create(backbone, weights=weights) if checkpoint is None else load_trained(checkpoint).backbone
+    store = ActivationStore()
 
     console = Console()
     for note in dataset.notes:
@@ -49,7 +55,7 @@ def run(
         standard = dataset.shots is not None
         console.print("Shots: the field's standard lists." if standard else "Shots: draw 0 (no standard lists found).")
     columns = ("session", "classes", "accuracy", "base", "novel", "harmonic mean", "learnt in")
-    table = Table(*columns, title=f"{protocol}: {method} on {backbone}, {shape.way}-way {shape.shot}-shot, %")
+    table = Table(*columns, title=f"{protocol}: {method} on {net.name}, {shape.way}-way {shape.shot}-shot, %")
     for column in table.columns:
         column.justify = "right"
     scores = []

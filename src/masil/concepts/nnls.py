@@ -55,7 +55,8 @@ def check_matrices(A: Tensor, Q: Tensor) -> None:
             raise InputError(f"The {name} are {dtype_name(matrix.dtype)}; convert them to float32 or float64.")
     if A.dtype != Q.dtype:
         raise InputError(
-            f"The activations are {dtype_name(A.dtype)} but the concepts {dtype_name(Q.dtype)}; convert one to the other."
+            f"The activations are {dtype_name(A.dtype)} but the concepts {dtype_name(Q.dtype)}; "
+            "convert one to the other."
         )
     if A.device != Q.device:
         raise InputError(f"The activations are on {A.device} but the concepts on {Q.device}; move one to the other.")

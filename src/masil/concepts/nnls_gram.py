@@ -66,8 +66,8 @@ def nnls_gram(
         raise InputError(f"The Gram matrix is {dtype_name(gram.dtype)}; convert it to float32 or float64.")
     if gram.dtype != cross.dtype or gram.device != cross.device:
         raise InputError(
-            f"The Gram matrix is {dtype_name(gram.dtype)} on {gram.device} but the products {dtype_name(cross.dtype)} on "
-            f"{cross.device}; convert one to the other."
+            f"The Gram matrix is {dtype_name(gram.dtype)} on {gram.device} but the products "
+            f"{dtype_name(cross.dtype)} on {cross.device}; convert one to the other."
         )
     if not bool(gram.isfinite().all()) or not bool(cross.isfinite().all()):
         raise InputError("The Gram matrix or the products have NaN or infinite values.")

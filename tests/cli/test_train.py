@@ -1,0 +1,43 @@
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from masil.cli.app import app
+from masil.errors import StorageError, UnknownNameError
+from masil.training import RECIPES, Recipe
+
+TINY = Recipe(name="tiny", backbone="resnet20", width=0.5, stages=((2, 16),), batch=16, compile=False)
+
+
+def test_an_unknown_recipe_is_suggested() -> None:
+    done = CliRunner().invoke(app, ["train", "characters", "-o", "anywhere", "--recipe", "character-fast"])
+    assert isinstance(done.exception, UnknownNameError)
+    assert "did you mean 'characters-fast'?" in str(done.exception)
+
+
+def test_a_base_session_is_trained_and_its_folder_can_be_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(RECIPES, "characters-fast", TINY)
+    runner = CliRunner()
+    done = runner.invoke(app, ["train", "characters", "-o", str(tmp_path)], catch_exceptions=False)
+    assert done.exit_code == 0
+    assert f"masil run characters --checkpoint {tmp_path}" in done.output.replace("\n", " ").replace("  ", " ")
+    assert (tmp_path / "weights.safetensors").stat().st_size > 10_000
+    assert len(json.loads((tmp_path / "history.json").read_text())) >= 1
+    judged = runner.invoke(
+        app,
+        ["run", "characters", "--method", "nearest-mean", "--checkpoint", str(tmp_path)],
+        catch_exceptions=False,
+        env={"COLUMNS": "120"},
+    )
+    assert "nearest-mean on resnet20" in judged.output
+    assert "generalised accuracy" in judged.output
+
+
+def test_a_folder_without_a_base_session_is_a_sentence(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["run", "characters", "--checkpoint", str(tmp_path)])
+    assert isinstance(done.exception, StorageError)
+    assert "There is no base session in" in str(done.exception)
