@@ -205,7 +205,7 @@ def compare_nmf(file: Path, rows: int, v: int, iterations: int, only: list[str])
     if "missing" in standard:
         sys.exit(f"NMF is measured against scikit-learn's coordinate descent, which is {standard['missing']}.")
     standard["reached"] = True
-    task |= {"goal": standard["score"] * (1 + 1e-6), "budget": 3 * standard["seconds"]}
+    task |= {"goal": standard["score"] * (1 + 1e-6), "budget": max(10.0, 3 * standard["seconds"])}
     patience = 60 + 5 * standard["seconds"]
     others = [name for name in chosen(NMF, only) if name != "scikit-learn, cd"]
     results = {name: ask(patience=patience, name=name, limit=iterations, **task) for name in others}

@@ -4,7 +4,16 @@ import pytest
 import torch
 
 from masil.concepts.nmf_blocks import TensorBlocks
-from masil.concepts.nmf_descent import RULES, Descent, Factors, Momentum, descend, unit_rows
+from masil.concepts.nmf_descent import (
+    RULES,
+    Descent,
+    Factors,
+    Momentum,
+    descend,
+    lower_coefficients,
+    unit_rows,
+    value_of,
+)
 from masil.concepts.nmf_init import random_concepts
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -13,7 +22,7 @@ ROWS = torch.randn(400, 24, generator=GENERATOR).relu() @ torch.randn(24, 24, ge
 
 def run(rule: str = "hals", iterations: int = 60, *, keep: bool = True) -> Descent:
     start = random_concepts(ROWS, 6, torch.Generator().manual_seed(1))
-    factors = Factors(keep, [], torch.ones(6, dtype=torch.float64))
+    factors = Factors.none(6, keep=keep)
     energy = float(ROWS.double().square().sum())
     return descend(TensorBlocks(ROWS), start, factors, RULES[rule], energy, max_iterations=iterations, tol=0)
 
@@ -30,6 +39,17 @@ def test_no_extrapolation_however_wild_raises_the_objective(
     for found in (tame, wild):
         assert all(after < before for before, after in pairwise(found.objective))
     assert tame.objective[-1] < wild.objective[-1] < 1.2 * tame.objective[-1]
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_patience_brings_coefficients_closer_to_their_minimum(rule: str) -> None:
+    Q, energy = random_concepts(ROWS, 6, torch.Generator().manual_seed(1)), float(ROWS.double().square().sum())
+
+    def value(patience: int) -> float:
+        factors = Factors.none(6, keep=False)
+        return value_of(energy, *lower_coefficients(TensorBlocks(ROWS), Q, factors, RULES[rule], patience), Q)
+
+    assert value(1) > value(8) > value(64) * (1 - 1e-6)
 
 
 def test_extrapolation_saves_iterations(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,11 +1,14 @@
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from sklearn.decomposition._nmf import _initialize_nmf
 
-from masil.concepts.nmf_init import nndsvd, random_concepts, sample_size
+from masil.concepts.nmf_blocks import Blocks, TensorBlocks
+from masil.concepts.nmf_descent import RULES, Descent, descend
+from masil.concepts.nmf_init import begin, nndsvd, random_concepts, sample_size
 
 
 def test_nndsvd_is_that_of_scikit_learn_with_unit_concepts() -> None:
@@ -26,6 +29,22 @@ def test_concepts_have_unit_length_whatever_the_rows(v: int) -> None:
             assert found.shape == (v, 8)
             assert bool((found >= 0).all())
             torch.testing.assert_close(found.norm(dim=1), torch.ones(v, dtype=torch.float64))
+
+
+def test_samples_of_samples_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = []
+
+    def watch(source: Blocks, *arguments: Any, **options: Any) -> Descent:
+        sizes.append(len(source))
+        return descend(source, *arguments, **options)
+
+    monkeypatch.setattr("masil.concepts.nmf_init.descend", watch)
+    rows = torch.rand(40_000, 6, generator=torch.Generator().manual_seed(0))
+    concepts, factors, energy = begin(TensorBlocks(rows), 3, "nndsvd", 0, RULES["hals"], keep=True)
+    assert sizes == [625, 2500, 10_000]
+    assert concepts.shape == (3, 6)
+    assert not factors.states
+    assert energy == pytest.approx(float(rows.double().square().sum()), rel=1e-6)
 
 
 def test_a_sample_is_a_quarter_of_many_rows_and_never_too_small_or_too_large() -> None:

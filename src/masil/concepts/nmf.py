@@ -35,7 +35,8 @@ class NMFResult:
         coefficients: P [n v] >= 0, which carries the scale; None if it was not asked for.
         objective: ½‖A − PQ‖²_F after each iteration that lowered it; the last is that of the factors given.
         iterations: passes over the rows.
-        converged: whether the objective had settled within the tolerance.
+        converged: whether the objective had settled within the tolerance; with gradients, whether the factors satisfy
+            the KKT conditions.
         relative_error: ‖A − PQ‖_F / ‖A‖_F, 0 where A = 0.
 
     """
@@ -61,8 +62,8 @@ def nmf(
 ) -> NMFResult:
     """Solve min_{P,Q>=0} ½‖A − PQ‖²_F with v concepts, rows of Q of unit length (Eq. nmf).
 
-    The problem is not convex: this finds a local minimum that depends on where it starts. From many rows the concepts
-    are fitted to a random sample first, and then to all of them; that changes what a pass costs, not where it leads.
+    The problem is not convex: this finds a local minimum that depends on where it starts. Of many rows the concepts are
+    fitted to a random sample first, and then to all of them, unless they are given; that saves most of the passes.
 
     Args:
         A: activations [n d] >= 0: a tensor, a numpy array, which may be mapped from a file larger than memory, or
@@ -119,7 +120,7 @@ def _factorise_differentiably(
     return NMFResult(
         concepts=Q.to(dtype).to(A.device),
         coefficients=P.to(dtype).to(A.device) if keep else None,
-        objective=[*found.objective, min(value, found.objective[-1])],
+        objective=[*found.objective, value],
         iterations=found.iterations,
         converged=stationary,
         relative_error=math.sqrt(2 * value) / size if size else 0.0,

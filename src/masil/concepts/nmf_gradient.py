@@ -19,10 +19,12 @@ from masil.concepts.nmf_polish import polish
 # with H of `nmf_curvature`, which leaves the scale of each concept open: (P_j, −Q_j) spans its null space. Unit length
 # of Q's rows fixes it. From any solution, dQ_j − (Q_j·dQ_j)Q_j and dP_j + (Q_j·dQ_j)P_j is the one with Q_j·dQ_j = 0.
 #
-# Backwards, from the gradients (ḡ_P, ḡ_Q) on the free entries, the transpose of that last step is
-#     ḡ_Qj ← ḡ_Qj + (P_j·ḡ_Pj − Q_j·ḡ_Qj) Q_j,
-# which is orthogonal to H's null space; then H (X, Y) = (ḡ_P, ḡ_Q) is solvable, and ∂/∂A = XQ + PY. Eliminating X:
-#     S Y = ḡ_Q − H_QP H_PP⁻¹ ḡ_P,   X = H_PP⁻¹ (ḡ_P − H_PQ Y).
+# Backwards, from gradients (ḡ_P, ḡ_Q) on the free entries, the transpose of that last step adds to ḡ_Qj the multiple
+# P_j·ḡ_Pj − Q_j·ḡ_Qj of Q_j, which makes them orthogonal to H's null space; then H (X, Y) = (ḡ_P, ḡ_Q) is solvable, and
+# ∂/∂A = XQ + PY. Eliminating X,
+#     S Y = ḡ_Q − H_QP H_PP⁻¹ ḡ_P,   X = H_PP⁻¹ (ḡ_P − H_PQ Y),
+# where the right-hand side, in the range of S, has no part along Q_j. That multiple of Q_j is thus what a projection
+# takes away, and need not be known.
 
 GRADIENT_TOL = 1e-10
 NEARLY_STATIONARY = 1e-7
@@ -48,10 +50,8 @@ class _Implicit(Function):
     def backward(ctx: Any, by_P: Tensor, by_Q: Tensor) -> tuple[Tensor, None, None]:
         A, P, Q = ctx.saved_tensors
         S = Curvature(A, P, Q, Q > 0)
-        shift = (P * by_P).sum(0) - (Q * by_Q).sum(1)
-        right = by_Q + shift[:, None] * Q
         inner = S.solve_rows(by_P)
-        Y = _solve(S, S.tangent(right - S.to_concepts(inner)))
+        Y = _solve(S, S.tangent(by_Q - S.to_concepts(inner)))
         X = inner - S.solve_rows(S.to_rows(Y))
         return X @ Q + P @ Y, None, None
 
@@ -70,9 +70,9 @@ def differentiable(A: Tensor, concepts: Tensor) -> tuple[Tensor, Tensor, float, 
     stationary = point.residual <= NEARLY_STATIONARY
     if not stationary:
         warnings.warn(
-            f"The factorisation is not at a stationary point: after polishing its KKT residual is {point.residual:.1e}, "
-            f"above {NEARLY_STATIONARY:.0e}, so its gradients are inexact. More `max_iterations`, another `seed` or "
-            "fewer concepts may help.",
+            "The factorisation is not at a stationary point, so its gradients are inexact: after polishing its KKT "
+            f"residual is {point.residual:.1e}, above {NEARLY_STATIONARY:.0e}. More `max_iterations`, another `seed` "
+            "or fewer concepts may help.",
             NMFGradientWarning,
             stacklevel=4,
         )

@@ -89,28 +89,29 @@ def _given(
 ) -> tuple[Tensor, Factors]:
     """Check initial factors, and give them with unit concepts."""
     P, Q = init if isinstance(init, tuple) else (None, init)
-    _check("concepts", Q, (v, source.features), device)
-    length = Q.detach().cpu().double().norm(dim=1, keepdim=True)
+    Q = _checked("concepts", Q, (v, source.features), device)
+    length = Q.cpu().double().norm(dim=1, keepdim=True)
     if not bool((length > 0).all()):
         zero = int((length == 0).nonzero()[0, 0])
         raise InputError(f"Initial concept {zero} is zero in all features; a concept needs a direction.")
-    concepts = Q.detach().cpu().double() / length
+    concepts = Q.cpu().double() / length
     if P is None:
         return concepts, Factors.none(v, keep=keep)
-    _check("coefficients", P, (len(source), v), device)
+    P = _checked("coefficients", P, (len(source), v), device)
     if not keep:
         raise InputError("Initial coefficients were given with coefficients=False, where P is not held; give Q alone.")
-    return concepts, Factors.of(P.detach(), length[:, 0], source, rule)
+    return concepts, Factors.of(P, length[:, 0], source, rule)
 
 
-def _check(name: str, factor: Tensor, shape: tuple[int, int], device: torch.device) -> None:
+def _checked(name: str, factor: object, shape: tuple[int, int], device: torch.device) -> Tensor:
+    if not isinstance(factor, Tensor) or not factor.is_floating_point():
+        kind = getattr(factor, "dtype", type(factor).__name__)
+        raise InputError(f"The initial {name} are {kind}; give a tensor of float32 or float64.")
     if tuple(factor.shape) != shape:
         raise InputError(f"The initial {name} have shape {list(factor.shape)}, but {list(shape)} is needed.")
-    if not factor.is_floating_point():
-        kind = str(factor.dtype).removeprefix("torch.")
-        raise InputError(f"The initial {name} are {kind}; convert them to float32 or float64.")
     if factor.device != device:
         raise InputError(
             f"The initial {name} are on {factor.device} but the activations on {device}; move one to the other."
         )
     check_values(f"initial {name}", factor)
+    return factor.detach()
