@@ -5,6 +5,7 @@ The only file that imports `transformers`, and only when it is called; `pip inst
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import json
 import math
@@ -163,10 +164,9 @@ def rebuild(
 
 def _library() -> ModuleType:
     try:
-        import transformers
+        return importlib.import_module("transformers")
     except ImportError as error:
         raise InputError('Models of `transformers` are an extra of masil: pip install "masil[transformers]"') from error
-    return transformers
 
 
 def _pretrained(transformers: ModuleType, name: str) -> Any:
