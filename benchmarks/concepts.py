@@ -96,7 +96,10 @@ def kkt_residual(A: Array, P: Array, Q: Array) -> float:
 def reach(
     run: Callable[[int], Any], score: Callable[[Any], float], goal: float, limit: int, budget: float
 ) -> dict[str, Any]:
-    """Time `limit` iterations; if that reaches the goal, look for fewer that do, by bisection, for `budget` seconds."""
+    """Find how many iterations reach the goal, and their time: twice as many until they do, then by bisection.
+
+    The bisection ends after `budget` seconds; without a budget, `limit` iterations are timed.
+    """
 
     def attempt(iterations: int) -> dict[str, Any]:
         start, busy = time.perf_counter(), time.process_time()
@@ -107,16 +110,19 @@ def reach(
             "iterations": iterations, "seconds": seconds, "processor": busy, "score": value, "reached": value <= goal
         }  # fmt: skip
 
-    begun, best, low = time.perf_counter(), attempt(limit), 0
+    begun, low, tried = time.perf_counter(), 0, attempt(min(8, limit) if budget else limit)
+    while not tried["reached"] and tried["iterations"] < limit:
+        low = tried["iterations"]
+        tried = attempt(min(2 * low, limit))
+    best = tried
     while best["reached"] and best["iterations"] - low > max(1, best["iterations"] // 16):
-        if time.perf_counter() - begun + best["seconds"] > budget:
+        if time.perf_counter() - begun > budget:
             break
-        middle = (low + best["iterations"]) // 2
-        tried = attempt(middle)
+        tried = attempt((low + best["iterations"]) // 2)
         if tried["reached"]:
             best = tried
         else:
-            low = middle
+            low = tried["iterations"]
     return best
 
 
@@ -156,6 +162,8 @@ def child(task: dict[str, Any]) -> dict[str, Any]:
     else:
         budget = 0.0 if task["name"] in EXACT else budget
         found = reach(lambda k: call(A, extra, k), lambda P: kkt_residual(A, P, extra), KKT, task["limit"], budget)
+    if task["kind"] == "nnls" and task["name"] in EXACT:
+        found["iterations"] = "-"
     return found | {"memory": peak_memory() - before}
 
 

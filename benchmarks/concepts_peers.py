@@ -217,6 +217,6 @@ NNLS: dict[str, Callable[[], Solve]] = {
     "xplique": xplique_nnls,
     "optax": optax_nnls,
 }
-EXACT = {"masil", "scipy, row by row"}  # of NNLS: no number of iterations to choose
+EXACT = {"masil", "scipy, row by row"}  # of NNLS: they know by themselves when they are there
 
 warnings.simplefilter("ignore")  # not to have converged is what is asked for here
