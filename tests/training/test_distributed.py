@@ -31,9 +31,9 @@ def alone(tmp_path: Path) -> Iterator[None]:
 @pytest.mark.usefixtures("alone")
 def test_a_shared_batch_norm_of_one_process_is_a_batch_norm() -> None:
     draw = torch.Generator().manual_seed(0)
-    x = torch.randn(6, 3, 4, 4, generator=draw)
-    pull = torch.randn(x.shape, generator=draw)
-    plain = nn.Sequential(nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3))
+    x = torch.randn(6, 3, 4, 4, generator=draw, dtype=torch.float64)
+    pull = torch.randn(x.shape, generator=draw, dtype=torch.float64)
+    plain = nn.Sequential(nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3)).double()
     plain[1].weight.data.uniform_(0.5, 2, generator=draw)
     results = []
     for shared in (False, True):
@@ -49,7 +49,7 @@ def test_a_shared_batch_norm_of_one_process_is_a_batch_norm() -> None:
         gradients = [parameter.grad.clone() for parameter in plain.parameters() if parameter.grad is not None]
         results.append([y.detach(), source.grad, *gradients, *statistics])
     for one, other in zip(*results, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
     plain.eval()
     torch.testing.assert_close(plain(x), plain(x))
 

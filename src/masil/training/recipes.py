@@ -54,7 +54,7 @@ RECIPES: dict[str, Recipe] = {
     "cifar100-fast": Recipe(
         name="cifar100-fast",
         backbone="resnet18_cifar",
-        stages=((20, 16), (14, 24), (8, 32)),
+        stages=((18, 16), (9, 24), (5, 32)),
         sgd=Sgd(lr=0.1),
         muon=MuonSettings(lr=0.06),
         schedule=Schedule(shape="linear", warmup=0.05),
