@@ -56,6 +56,7 @@ def test_the_temperature_is_that_of_images_whitening_has_not_seen():
     generator = torch.Generator().manual_seed(0)
     labels = torch.arange(30).repeat_interleave(5)
     x = 1.5 + 0.3 * torch.rand(30, 80, generator=generator)[labels] + 0.3 * torch.randn(150, 80, generator=generator)
-    honest = calibrate(x, labels, "whitening", 0.01, None, 0)
-    fooled = calibrate(x, labels, base.make_embedding("whitening", x, labels, 0.01), 0.01, None, 0)
-    assert honest < 0.8 * fooled
+    honest = calibrate(x, labels, "whitening", 0.01, None, 1.0, 0)
+    fooled = calibrate(x, labels, base.make_embedding("whitening", x, labels, 0.01), 0.01, None, 1.0, 0)
+    assert honest.temperature < 0.8 * fooled.temperature
+    assert bool((honest.expected < fooled.expected).all())

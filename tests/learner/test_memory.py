@@ -8,7 +8,8 @@ from masil.learner.memory import Lesson, Memory, account, class_means
 def lesson(number, labels, counts, seed, d=5):
     generator = torch.Generator().manual_seed(seed)
     means, induced, vectors = (torch.randn(len(labels), d, generator=generator) for _ in range(3))
-    return Lesson(number, "then", "me", "", tuple(labels), torch.tensor(counts), means, induced, vectors)
+    expected = torch.rand(len(labels), generator=generator)
+    return Lesson(number, "then", "me", "", tuple(labels), torch.tensor(counts), means, induced, vectors, expected)
 
 
 def test_new_classes_are_appended_and_known_ones_averaged():
@@ -21,6 +22,8 @@ def test_new_classes_are_appended_and_known_ones_averaged():
     torch.testing.assert_close(memory.induced[1], (4 * first.induced[1] + 2 * second.induced[0]) / 6)
     assert torch.equal(memory.vectors, torch.stack([first.vectors[0], second.vectors[0], second.vectors[1]]))
     assert torch.equal(memory.means[2], second.means[1])
+    torch.testing.assert_close(memory.expected[1], (4 * first.expected[1] + 2 * second.expected[0]) / 6)
+    assert memory.expected[2] == second.expected[1]
 
 
 def test_all_sessions_at_once_are_one_after_the_other_to_the_bit():
@@ -35,7 +38,7 @@ def test_all_sessions_at_once_are_one_after_the_other_to_the_bit():
     for each in lessons[1:]:
         stepwise = stepwise.after(each)
     assert whole.labels == stepwise.labels == ("a", "b", "c", "d", "e")
-    for name in ("counts", "means", "induced", "vectors", "base"):
+    for name in ("counts", "means", "induced", "vectors", "expected", "base"):
         assert torch.equal(getattr(whole, name), getattr(stepwise, name))
 
 
@@ -48,7 +51,7 @@ def test_lessons_are_left_as_they_were():
 
 def test_the_bytes_are_counted():
     memory = Memory.of([lesson(0, ["a", "b"], [3, 4], 0, d=100)])
-    assert memory.bytes_per_class == 3 * 4 * 100 + 8 + 1
+    assert memory.bytes_per_class == 3 * 4 * 100 + 4 + 8 + 1
     assert memory.nbytes == 2 * memory.bytes_per_class
 
 
@@ -57,6 +60,7 @@ def test_a_lesson_without_a_class():
     less = whole.without("b")
     assert less.record.images == (("a", 1), ("c", 3))
     assert torch.equal(less.means, whole.means[[0, 2]])
+    assert torch.equal(less.expected, whole.expected[[0, 2]])
     assert whole.record.classes == ("a", "b", "c")
 
 

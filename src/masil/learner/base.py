@@ -1,4 +1,4 @@
-"""What the base session leaves for all later ones: g, the concept bank, the prior's weight and the temperature."""
+"""What the base session leaves for all later ones: g, the concept bank, the prior's weight and how sure to be."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from torch import Tensor
 from masil.collapse import Embedding, LinearMap, Whitening
 from masil.concepts import ConceptBank
 from masil.errors import InputError, lookup
+from masil.learner.balance import expected_of_held_out, offsets
 from masil.learner.confidence import hold_out, temperature
 from masil.learner.memory import class_means, unit
 from masil.learner.prior import PriorWeight, measure
+from masil.learner.unknown import Rejector, fit_rejector
 
 FOLDS = 3  # parts of the base classes that play novel
 FORMS = ("whitening", "linear")
@@ -31,6 +33,7 @@ class Base:
     prior: PriorWeight | None  # None: α was given as a number
     temperature: float
     framed: bool  # whether the base classes' vectors were given, a frame's or learnt ones, and are not their means
+    rejector: Rejector | None = None  # None: too few images to tell what was taught from what was not
 
     @property
     def features(self) -> int:
@@ -117,13 +120,42 @@ def measure_prior(embedding: Embedding, x: Tensor, reconstructed: Tensor, labels
 
 
 @torch.no_grad()
-def calibrate(
-    x: Tensor, labels: Tensor, embedding: str | Embedding, shrinkage: float | str, vectors: Tensor | None, seed: int
-) -> float:
-    """Give the temperature of a base session from which some images were held out, on those images."""
-    held = hold_out(labels, seed)
+def rehearse(
+    x: Tensor, labels: Tensor, embedding: str | Embedding, shrinkage: float | str, vectors: Tensor | None, held: Tensor
+) -> Tensor:
+    """Learn a base session without the images `held` bool [n], and give their cosines [m k] to its classes."""
     kept, own = x[~held], labels[~held]
     g = make_embedding(embedding, kept, own, shrinkage)
-    if vectors is None:
-        vectors = class_means(g(kept), own, int(labels.max()) + 1)
-    return temperature(g(x[held]) @ unit(vectors).T, labels[held])
+    w = class_means(g(kept), own, int(labels.max()) + 1) if vectors is None else vectors
+    return g(x[held]) @ unit(w).T
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """What images that nothing was learnt from say of the base session."""
+
+    temperature: float
+    expected: Tensor  # [k], the score that an image of each class gets from it
+    rejector: Rejector | None
+
+
+@torch.no_grad()
+def calibrate(
+    x: Tensor,
+    labels: Tensor,
+    embedding: str | Embedding,
+    shrinkage: float | str,
+    vectors: Tensor | None,
+    balance: float,
+    seed: int,
+) -> Calibration:
+    """Learn a base session without some images; on those, find how sure to be of a score, and what is unknown."""
+    held = hold_out(labels, seed)
+    cosines, truth = rehearse(x, labels, embedding, shrinkage, vectors, held), labels[held]
+    expected = expected_of_held_out(cosines, truth, int(labels.max()) + 1)
+    scores = cosines - balance * offsets(expected, torch.ones(len(expected), dtype=torch.bool))
+    rejector = fit_rejector(
+        x, labels, held, lambda rows, codes: make_embedding(embedding, rows, codes, shrinkage), vectors, seed
+    )
+    return Calibration(temperature(scores, truth), expected, rejector)

@@ -12,7 +12,7 @@ from masil.backbones import Backbone, Engine, create, extract, open_engine
 from masil.data import Images, crops
 from masil.errors import InputError
 from masil.learner.inputs import read_activations, read_images
-from masil.progress import bar
+from masil.progress import bar, track
 
 MANY = 256  # images from which on they are decoded ahead; below, an engine that stays open answers sooner
 BATCH = 32
@@ -65,7 +65,8 @@ class Encoder:
         if len(given) > MANY:
             return extract(self.backbone, given, device=self.device)
         rows = [torch.empty(0, self.backbone.features)]
-        for start in range(0, len(given), BATCH):
+        starts = range(0, len(given), BATCH)
+        for start in track(starts, "Looking at images") if len(starts) > 1 else starts:
             pixels = given.load(slice(start, start + BATCH), self.backbone.framing)
             rows.append(self._run(pixels, given, start, 1))
         return torch.cat(rows)

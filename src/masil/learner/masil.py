@@ -14,6 +14,7 @@ from masil.backbones import Backbone
 from masil.collapse import Embedding
 from masil.data import Images
 from masil.errors import InputError, suggest
+from masil.learner.balance import TRAINED_BALANCE, offsets
 from masil.learner.base import (
     Base,
     calibrate,
@@ -24,14 +25,17 @@ from masil.learner.base import (
     read_vectors,
     reconstruct_held_out,
 )
+from masil.learner.confidence import Answers
 from masil.learner.encoder import Encoder, Given
 from masil.learner.estimator import Estimator
 from masil.learner.explanation import Explanation, explain
 from masil.learner.inputs import alone
 from masil.learner.labels import Label, as_array, places, read_label, read_labels
-from masil.learner.memory import Event, Lesson, Memory, SessionRecord, account, now
+from masil.learner.memory import Event, Lesson, Memory, SessionRecord, account, now, unit
 from masil.learner.model_file import read_model, write_model
 from masil.learner.session import Alpha, Rules, base_lesson, teach
+from masil.learner.unknown import Rejector, evidence, tightness
+from masil.progress import bar
 from masil.training import Trained
 
 
@@ -60,7 +64,10 @@ class Masil(Estimator):
         solver: "exact", or "sgdr" for the paper's iterations.
         calibration: "concepts", "teen" (draw novel vectors to similar base ones), "both", or None for plain means.
         teen: weight of that pull.
-        bias: subtracted from the scores of base classes.
+        balance: how much of half the score that each class expects of its own images is taken off it, so that classes
+            of many images and of a few compete on one scale. 1 is the midpoint; 0 compares cosines as they are; in
+            between, where the backbone has been trained on the base images themselves and expects too much of them.
+        bias: subtracted from the scores of base classes, on top of that.
         crops: of each base image, for a bank of parts (the paper takes 10); 0 makes it of the whole images, which is
             the better prior for whole images.
         side: of a crop in framed pixels; by default the paper's share of the image.
@@ -84,6 +91,7 @@ class Masil(Estimator):
         solver: str = "exact",
         calibration: str | None = "concepts",
         teen: float = 0.3,
+        balance: float = 1.0,
         bias: float = 0.0,
         crops: int = 0,
         side: int | None = None,
@@ -102,6 +110,7 @@ class Masil(Estimator):
         self.solver = solver
         self.calibration = calibration
         self.teen = teen
+        self.balance = balance
         self.bias = bias
         self.crops = crops
         self.side = side
@@ -110,7 +119,12 @@ class Masil(Estimator):
 
     @classmethod
     def from_trained(cls, trained: Trained, **params: Any) -> Self:
-        """Make a learner on a base session's backbone; with a projection, on its embeddings and its frame too."""
+        """Make a learner on a base session's backbone; with a projection, on its embeddings and its frame too.
+
+        What it expects of base images it expects of images that the backbone was trained on, which is too much by about
+        a third on base classes that play novel: hence balance = ¾.
+        """
+        params = {"balance": TRAINED_BALANCE, **params}
         if trained.projection is not None:
             params = {"embedding": trained.projection, "class_vectors": trained.class_vectors, "power": 1.0, **params}
         return cls(trained.backbone, **params)
@@ -137,6 +151,13 @@ class Masil(Estimator):
         self._check_fitted()
         return tuple(lesson.record for lesson in self.lessons_)
 
+    @property
+    def offsets_(self) -> Tensor:
+        """What is taken off the cosine of each class before they are compared, [k]."""
+        self._check_fitted()
+        memory = self.memory_
+        return self.balance * offsets(memory.expected, memory.base) + self.bias * memory.base
+
     def fit(self, images: Any, labels: Any = None, *, taught_by: str | None = None, note: str = "") -> Self:
         """Take in the base session, forgetting everything before it. Labels may come with `masil.data.Images`."""
         rules = self._rules()
@@ -150,16 +171,20 @@ class Masil(Estimator):
         crops = encoder.crops(given, self.crops, self.side, self.seed)
         rows = x if crops is None else powered(crops, self.power)
         vectors = read_vectors(self.class_vectors, self.embedding, len(classes))
-        g = make_embedding(self.embedding, x, codes, self.shrinkage)
-        bank = fit_bank(rows, self.concepts, self.seed, max_iterations=1000)
-        prior = None
-        if rules.alpha == "auto" and rules.with_concepts:
-            row_codes = codes.repeat_interleave(len(rows) // len(x))
-            reconstructed = reconstruct_held_out(x, codes, rows, row_codes, self.concepts, self.seed)
-            prior = measure_prior(g, x, reconstructed, codes, self.seed)
-        sureness = calibrate(x, codes, self.embedding, self.shrinkage, vectors, self.seed)
-        base = Base(self.power, g, bank, prior, sureness, framed=vectors is not None)
-        lesson = base_lesson(base, x, codes, classes, vectors, account(taught_by), note)
+        with bar("Learning the base session", 4) as advance:
+            g = make_embedding(self.embedding, x, codes, self.shrinkage)
+            advance(1)
+            bank = fit_bank(rows, self.concepts, self.seed, max_iterations=1000)
+            advance(1)
+            prior = None
+            if rules.alpha == "auto" and rules.with_concepts:
+                row_codes = codes.repeat_interleave(len(rows) // len(x))
+                reconstructed = reconstruct_held_out(x, codes, rows, row_codes, self.concepts, self.seed)
+                prior = measure_prior(g, x, reconstructed, codes, self.seed)
+            advance(1)
+            found = calibrate(x, codes, self.embedding, self.shrinkage, vectors, self.balance, self.seed)
+        base = Base(self.power, g, bank, prior, found.temperature, vectors is not None, found.rejector)
+        lesson = base_lesson(base, x, codes, classes, vectors, found.expected, account(taught_by), note)
         self.encoder_, self.base_, self.lessons_, self.log_ = encoder, base, (), ()
         self._add(lesson)
         return self
@@ -188,17 +213,41 @@ class Masil(Estimator):
         self._add(lesson)
         return self
 
-    def predict(self, images: Any) -> np.ndarray[Any, Any]:
-        """Give the class of each image."""
-        best = self._scores(images).argmax(1)
-        found: np.ndarray[Any, Any] = self.classes_[best.numpy()]
-        return found
+    def predict(self, images: Any, *, unknown: Label | None = None) -> np.ndarray[Any, Any]:
+        """Give the class of each image, or `unknown` where its class seems never to have been taught.
+
+        Without `unknown`, every image gets a class. Where labels are numbers, `unknown` is one too, say −1.
+        """
+        if unknown is None:
+            best = self._scores(images).argmax(1)
+            found: np.ndarray[Any, Any] = self.classes_[best.numpy()]
+            return found
+        self._check_fitted()
+        (unknown,) = read_labels([unknown], 1, self.memory_.labels)
+        if unknown in self.memory_.labels:
+            raise InputError(f"What stands for 'never taught' is {unknown!r}, but that is a class; take another word.")
+        answers = self.answer(images)
+        named = self.classes_[answers.probabilities.argmax(1).numpy()]
+        return np.where(answers.rejected().numpy(), as_array([unknown]), named)
 
     def predict_proba(self, images: Any) -> np.ndarray[Any, Any]:
-        """Give the probability of each class [n k], columns as in `classes_`."""
-        scores = self._scores(images).double()
-        found: np.ndarray[Any, Any] = torch.softmax(self.base_.temperature * scores, 1).numpy()
+        """Give the probability of each class [n k], columns as in `classes_`: all of them, if it is one of these."""
+        found: np.ndarray[Any, Any] = self._probabilities(self._scores(images)).numpy()
         return found
+
+    def known(self, images: Any) -> np.ndarray[Any, Any]:
+        """Give the probability [n] that each image is of a class that was taught, at even odds."""
+        found: np.ndarray[Any, Any] = self.answer(images).probability_known().numpy()
+        return found
+
+    def answer(self, images: Any) -> Answers:
+        """Give all there is to say of each image from one look at it: `predict_proba` and `known`."""
+        self._check_fitted()
+        activations = self.encoder_.activations(self.encoder_.read(images))
+        probabilities = self._probabilities(self._scored(activations))
+        rejector = self.base_.rejector
+        known, threshold = (None, 0.0) if rejector is None else (self._known(activations, rejector), rejector.threshold)
+        return Answers(self.memory_.labels, probabilities, known, threshold)
 
     def score(self, images: Any, labels: Any = None) -> float:
         """Give the share of images whose class is found."""
@@ -272,6 +321,8 @@ class Masil(Estimator):
         for name, least in (("concepts", 1), ("crops", 0)):
             if not isinstance(value := getattr(self, name), int | np.integer) or value < least:
                 raise InputError(f"`{name}` is {value!r}; it must be a whole number >= {least}.")
+        if not 0 <= self.balance <= 1:
+            raise InputError(f"The balance is {self.balance}, but must lie between 0 and 1.")
         if not 0 < self.power <= 1:
             raise InputError(f"The power is {self.power}, but must lie in (0, 1]; 1 leaves activations as they are.")
         return Rules(self.alpha, self.reading, self.solver, self.calibration, self.teen)
@@ -290,9 +341,18 @@ class Masil(Estimator):
         return self._scored(self.encoder_.activations(self.encoder_.read(images)))
 
     def _scored(self, activations: Tensor) -> Tensor:
-        """Give cosines [n k], less the bias for base classes."""
-        cosines = self.base_.embed(activations) @ self.memory_.vectors.T
-        return cosines - self.bias * self.memory_.base.float()
+        """Give cosines [n k], less `offsets_`."""
+        return self.base_.embed(activations) @ self.memory_.vectors.T - self.offsets_
+
+    def _probabilities(self, scores: Tensor) -> Tensor:
+        return torch.softmax(self.base_.temperature * scores.double(), 1)
+
+    @torch.no_grad()
+    def _known(self, activations: Tensor, rejector: Rejector) -> Tensor:
+        g = self.base_.embedding.transform(self.base_.door(activations))
+        memory = self.memory_
+        facts = evidence(unit(g) @ memory.vectors.T, g.norm(dim=1), tightness(memory.means, memory.counts))
+        return rejector.known(facts)
 
     def _add(self, lesson: Lesson) -> None:
         self._put((*self.lessons_, lesson), self.memory_.after(lesson) if self.lessons_ else None)

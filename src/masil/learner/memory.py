@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from masil.learner.labels import Label
 
-ROWS = ("counts", "means", "induced", "vectors")  # what is kept of each class
+ROWS = ("counts", "means", "induced", "vectors", "expected")  # what is kept of each class
 
 
 @final
@@ -61,6 +61,7 @@ class Lesson:
     means: Tensor  # [k d], of their embeddings
     induced: Tensor  # [k d], mean embedding of their reconstructions; the mean itself for base classes
     vectors: Tensor  # [k d], unit length, once this session was over
+    expected: Tensor  # [k], the score that an image of the class is expected to get from it
 
     @property
     def record(self) -> SessionRecord:
@@ -73,7 +74,7 @@ class Lesson:
         keep = [row for row, own in enumerate(self.labels) if own != label]
         return type(self)(
             self.number, self.when, self.who, self.note, tuple(self.labels[row] for row in keep),
-            self.counts[keep], self.means[keep], self.induced[keep], self.vectors[keep],
+            self.counts[keep], self.means[keep], self.induced[keep], self.vectors[keep], self.expected[keep],
         )  # fmt: skip
 
 
@@ -87,12 +88,14 @@ class Memory:
     means: Tensor  # [k d]
     induced: Tensor  # [k d]
     vectors: Tensor  # [k d], unit length
+    expected: Tensor  # [k]
     base: Tensor  # bool [k], taught by the base session
 
     @property
     def nbytes(self) -> int:
         """Bytes that the memory takes."""
-        return sum(x.nbytes for x in (self.counts, self.means, self.induced, self.vectors, self.base))
+        kept = (self.counts, self.means, self.induced, self.vectors, self.expected, self.base)
+        return sum(x.nbytes for x in kept)
 
     @property
     def bytes_per_class(self) -> int:
@@ -146,6 +149,7 @@ def _merged(old: Mapping[str, Tensor], lesson: Lesson, rows: list[int]) -> dict[
         "means": running(old["means"], n, lesson.means[rows], m),
         "induced": running(old["induced"], n, lesson.induced[rows], m),
         "vectors": lesson.vectors[rows],
+        "expected": torch.lerp(old["expected"], lesson.expected[rows], m / (n + m)),
     }
 
 

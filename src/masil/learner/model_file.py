@@ -31,6 +31,7 @@ from masil.learner.base import Base
 from masil.learner.encoder import Encoder
 from masil.learner.memory import ROWS, Event, Lesson
 from masil.learner.prior import PriorWeight
+from masil.learner.unknown import Rejector
 
 if TYPE_CHECKING:
     from masil.learner.masil import Masil
@@ -58,6 +59,7 @@ def write_model(model: Masil, path: Path) -> None:
             "temperature": base.temperature,
             "framed": base.framed,
             "prior": None if base.prior is None else asdict(base.prior),
+            "rejector": None if base.rejector is None else asdict(base.rejector),
             "embedding": {"form": base.embedding.form, "config": base.embedding.config()},
             "bank": asdict(base.bank.record),
         },
@@ -120,6 +122,7 @@ def _pairs(images: list[list[Any]]) -> tuple[tuple[Any, int], ...]:
 
 def _base(described: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Base:
     prior, g = described["prior"], described["embedding"]
+    rejector = described.get("rejector")  # models before it have none
     state = {name.removeprefix("embedding."): value for name, value in tensors.items() if name.startswith("embedding.")}
     return Base(
         power=described["power"],
@@ -128,6 +131,7 @@ def _base(described: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Base:
         prior=None if prior is None else PriorWeight(tuple(prior["shots"]), tuple(prior["weights"])),
         temperature=described["temperature"],
         framed=described["framed"],
+        rejector=None if rejector is None else Rejector(**rejector | {"weights": tuple(rejector["weights"])}),
     )
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from masil.errors import InputError, lookup
 from masil.learner import vectors as solve
+from masil.learner.balance import expected_of_shots, pairwise
 from masil.learner.base import Base
 from masil.learner.labels import Label
 from masil.learner.memory import Lesson, Memory, class_means, now, running, unit
@@ -63,12 +64,23 @@ class Rules:
 
 @torch.no_grad()
 def base_lesson(
-    base: Base, x: Tensor, codes: Tensor, labels: tuple[Label, ...], vectors: Tensor | None, who: str, note: str
+    base: Base,
+    x: Tensor,
+    codes: Tensor,
+    labels: tuple[Label, ...],
+    vectors: Tensor | None,
+    expected: Tensor,
+    who: str,
+    note: str,
 ) -> Lesson:
-    """Take in the base classes from x = a^p: ŵ = s, the mean itself, or the vectors the base session was trained to."""
+    """Take in the base classes from x = a^p: ŵ = s, the mean itself, or the vectors the base session was trained to.
+
+    `expected` [k] is the score that an image of each class, which the class was not made of, gets from it.
+    """
     means = class_means(base.embedding(x), codes, len(labels))
     counts = torch.bincount(codes, minlength=len(labels))
-    return Lesson(0, now(), who, note, labels, counts, means, means, unit(means if vectors is None else vectors))
+    w = unit(means if vectors is None else vectors)
+    return Lesson(0, now(), who, note, labels, counts, means, means, w, expected)
 
 
 @torch.no_grad()
@@ -94,7 +106,8 @@ def teach(
     h = base.embedding(x)
     shots = torch.bincount(codes, minlength=k)
     means = class_means(h, codes, k)
-    induced = class_means(base.embedding(base.bank.reconstruct(x)), codes, k)  # Eq. inf, hi, weights
+    r = base.embedding(base.bank.reconstruct(x))  # Eq. inf, hi
+    induced = class_means(r, codes, k)  # Eq. weights
     place = {label: row for row, label in enumerate(memory.labels)}
     known = torch.tensor([label in place for label in labels])
     at = torch.tensor([place.get(label, 0) for label in labels])
@@ -103,16 +116,18 @@ def teach(
     before = torch.where(known, memory.counts[at], 0)
     whole = running(memory.means[at], before, means, shots)
     prior = running(memory.induced[at], before, induced, shots)
-    vectors = whole
+    vectors, a = whole, torch.zeros(k)
     if rules.with_concepts:
-        vectors = _fine_tune(
-            rules, whole, prior, rules.shares(base, before + shots), h, codes, memory.means[at], before
-        )
+        a = rules.shares(base, before + shots)
+        vectors = _fine_tune(rules, whole, prior, a, h, codes, memory.means[at], before)
     if rules.calibration in ("teen", "both"):
         vectors = solve.teen(vectors, memory.vectors[memory.base], rules.teen)
     vectors = unit(vectors)
     vectors[of_base] = memory.vectors[at[of_base]] if base.framed else unit(whole[of_base])
-    return Lesson(number, now(), who, note, labels, shots, means, induced, vectors)
+    alone = pairwise(memory.means[memory.base], memory.counts[memory.base])
+    expected = expected_of_shots(h, r, codes, means, induced, a, vectors, alone)
+    expected[known] = (means * memory.vectors[at]).sum(1)[known]  # by what was known before these images
+    return Lesson(number, now(), who, note, labels, shots, means, induced, vectors, expected)
 
 
 def _fine_tune(

@@ -16,8 +16,17 @@ from torch import Tensor
 
 from masil.collapse import Embedding
 from masil.errors import InputError, lookup
-from masil.learner.base import Base, fit_bank, make_embedding, measure_prior, powered, reconstruct_held_out
-from masil.learner.confidence import DEFAULT
+from masil.learner.balance import expected_of_held_out, offsets
+from masil.learner.base import (
+    Base,
+    fit_bank,
+    make_embedding,
+    measure_prior,
+    powered,
+    reconstruct_held_out,
+    rehearse,
+)
+from masil.learner.confidence import DEFAULT, hold_out
 from masil.learner.encoder import Encoder
 from masil.learner.labels import Label, places, read_labels
 from masil.learner.masil import Masil
@@ -174,20 +183,25 @@ def _scores(
     own = torch.searchsorted(torch.tensor(play.base), codes[play.fit])
     bank = fit_bank(rows[used], v, model.seed, max_iterations=1000)
     frame = None if model.class_vectors is None else torch.as_tensor(model.class_vectors)[list(play.base)]
-    held = None
+    reconstructed = None
     if any(a == "auto" for _, a in choices):
-        held = reconstruct_held_out(x[play.fit], own, rows[used], own.repeat_interleave(per), v, model.seed)
+        reconstructed = reconstruct_held_out(x[play.fit], own, rows[used], own.repeat_interleave(per), v, model.seed)
     made: dict[float | str, tuple[Embedding, Any]] = {}
     for s, a in choices:
         if s not in made:
             g = make_embedding(model.embedding, x[play.fit], own, s)
-            made[s] = g, None if held is None else measure_prior(g, x[play.fit], held, own, model.seed)
+            prior = None if reconstructed is None else measure_prior(g, x[play.fit], reconstructed, own, model.seed)
+            made[s] = g, prior
         base = Base(1.0, made[s][0], bank, made[s][1], DEFAULT, framed=False)  # x has its power already
-        memory = Memory.of([base_lesson(base, x[play.fit], own, base_names, frame, "", "")])
+        held = hold_out(own, model.seed)
+        judged = rehearse(x[play.fit], own, model.embedding, s, frame, held)
+        expected = expected_of_held_out(judged, own[held], len(play.base))
+        memory = Memory.of([base_lesson(base, x[play.fit], own, base_names, frame, expected, "", "")])
         new = torch.searchsorted(torch.tensor(play.novel), codes[play.shots])
         rules = Rules(a, model.reading, model.solver, model.calibration, model.teen)
         memory = memory.after(teach(base, memory, rules, x[play.shots], new, novel_names, number=1, who="", note=""))
-        yield (s, a), base.embed(x[play.test]) @ memory.vectors.T
+        cosines = base.embed(x[play.test]) @ memory.vectors.T
+        yield (s, a), cosines - model.balance * offsets(memory.expected, memory.base)
 
 
 def _judge(scores: Tensor, codes: Tensor, play: Play, bias: float) -> Tensor:
