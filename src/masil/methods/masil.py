@@ -5,32 +5,43 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from masil.errors import InputError
-from masil.learner import Masil
+from masil.learner import TRAINED_BALANCE, Masil
 from masil.methods.method import Method
+from masil.methods.taught import new_classes, taught
 
 
 @final
 class MasilMethod(Method):
     """The learner that people use, on activations made elsewhere; `parameters` are those of `Masil`."""
 
-    def __init__(self, **parameters: Any) -> None:
-        self.parameters = parameters
+    citation = "Khandelwal, MASIL: Maximum Separable Class Representation for Few Shot Class Incremental Learning, 2023"
+
+    def __init__(self, *, total: int | None = None, seed: int = 0, **parameters: Any) -> None:
+        super().__init__(total=total, seed=seed)
+        self.parameters = {"seed": seed, **parameters}
         self.learner_: Masil | None = None
 
     def fit(self, activations: Tensor, labels: Tensor) -> None:
         """Whiten, name the base classes, and factorise the concept bank."""
-        self.learner_ = Masil(backbone=None, **self.parameters).fit(activations, labels.tolist())
+        new_classes(activations, labels)
+        balance = TRAINED_BALANCE if self.backbone_trained else 1.0
+        learner = Masil(backbone=None, **{"balance": balance, **self.parameters})
+        self.learner_ = learner.fit(activations, labels.tolist())
 
     def learn(self, activations: Tensor, labels: Tensor) -> None:
         """Induce the new classes' vectors."""
-        self._learner().learn(activations, labels.tolist())
+        learner = self._learner()
+        new_classes(activations, labels, len(learner.memory_.labels))
+        learner.learn(activations, labels.tolist())
 
     def predict(self, activations: Tensor) -> Tensor:
         """Give the class of the nearest vector."""
         return torch.as_tensor(self._learner().predict(activations), dtype=torch.int64)
 
+    def geometry(self, activations: Tensor) -> tuple[Tensor, Tensor]:
+        """Give embeddings and class vectors."""
+        learner = self._learner()
+        return learner.base_.embed(activations), learner.memory_.vectors
+
     def _learner(self) -> Masil:
-        if self.learner_ is None:
-            raise InputError("Nothing has been taught yet; call `fit` with the base session first.")
-        return self.learner_
+        return taught(self.learner_)

@@ -1,12 +1,36 @@
 """The one interface of every method: a base session, then sessions, then predictions, all on activations."""
 
 from abc import ABC, abstractmethod
+from typing import ClassVar
 
 from torch import Tensor
 
+from masil.training import Recipe
+
 
 class Method(ABC):
-    """A learner that is judged by a protocol. Activations are [n d] and >= 0; labels are protocol labels [n]."""
+    """A learner that is judged by a protocol. Activations are [n d] and >= 0; labels are protocol labels [n].
+
+    A method says what it costs: whether images of the past are kept (`keeps_images`), whether its backbone is trained
+    in a way of its own (`needs_base_training`, see `recipe`), and whether the number of classes that will ever come
+    must be known in advance (`needs_total_classes`).
+    """
+
+    citation: ClassVar[str]
+    keeps_images: ClassVar[bool] = False
+    needs_base_training: ClassVar[bool] = False
+    needs_total_classes: ClassVar[bool] = False
+
+    def __init__(self, *, total: int | None = None, seed: int = 0) -> None:
+        """Prepare for `total` classes in the end, where a method needs to know; `seed` is of everything random."""
+        self.total = total
+        self.seed = seed
+        self.backbone_trained = False  # on the base session's own images; whoever runs the method knows
+
+    @staticmethod
+    def recipe(usual: Recipe) -> Recipe:
+        """Give the recipe of this method's base session, from the one that the others use."""
+        return usual
 
     @abstractmethod
     def fit(self, activations: Tensor, labels: Tensor) -> None:
@@ -19,3 +43,7 @@ class Method(ABC):
     @abstractmethod
     def predict(self, activations: Tensor) -> Tensor:
         """Give a label [n] among the classes taught so far."""
+
+    def geometry(self, activations: Tensor) -> tuple[Tensor, Tensor] | None:  # noqa: ARG002
+        """Give unit embeddings [n d'] and the unit class vectors [k d'] compared with them, where there are such."""
+        return None

@@ -1,9 +1,59 @@
-"""Every method by name."""
+"""Every method by name, and one way to make it."""
 
-from collections.abc import Callable, Mapping
+import inspect
+from collections.abc import Mapping
+from typing import Any
 
+from masil.errors import InputError, lookup, suggest
+from masil.methods.ablation import LearnableCe, MasilPaper, NcCe, NcEtfCf
+from masil.methods.alice import Alice
+from masil.methods.cec import Cec
+from masil.methods.d_cosine import DCosine
+from masil.methods.d_negcosine import DNegCosine
+from masil.methods.eeil import EEIL
+from masil.methods.fact import Fact
+from masil.methods.fecam import FeCAM
+from masil.methods.fixed_classifier import FixedClassifier
+from masil.methods.icarl import ICaRL
+from masil.methods.lucir import Lucir
 from masil.methods.masil import MasilMethod
 from masil.methods.method import Method
-from masil.methods.nearest_mean import NearestMean
+from masil.methods.nc_fscil import NcFscil
+from masil.methods.ranpac import RanPAC
+from masil.methods.regularizer import Regularizer
+from masil.methods.teen import Teen
 
-METHODS: Mapping[str, Callable[[], Method]] = {"masil": MasilMethod, "nearest-mean": NearestMean}
+METHODS: Mapping[str, type[Method]] = {
+    "masil": MasilMethod,
+    "masil-paper": MasilPaper,
+    "nc-etf-cf": NcEtfCf,
+    "nc-fscil": NcFscil,
+    "nc-ce": NcCe,
+    "learnable-ce": LearnableCe,
+    "d-cosine": DCosine,
+    "d-negcosine": DNegCosine,
+    "fixed-classifier": FixedClassifier,
+    "regularizer": Regularizer,
+    "cec": Cec,
+    "teen": Teen,
+    "fecam": FeCAM,
+    "ranpac": RanPAC,
+    "alice": Alice,
+    "fact": Fact,
+    "icarl": ICaRL,
+    "eeil": EEIL,
+    "lucir": Lucir,
+}
+
+
+def make(name: str, *, total: int | None = None, seed: int = 0, **parameters: Any) -> Method:
+    """Make the method called `name` for `total` classes in the end; `parameters` are the method's own."""
+    method = lookup("method", name, METHODS)
+    if method.needs_total_classes and total is None:
+        raise InputError(f"Method '{name}' must know in advance how many classes will ever come; give `total`.")
+    taken = inspect.signature(method).parameters
+    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values()):
+        for key in parameters:
+            if key not in taken:
+                raise InputError(f"Method '{name}' has no parameter '{key}'; {suggest(key, set(taken))}")
+    return method(total=total, seed=seed, **parameters)

@@ -3,7 +3,7 @@ import torch
 from sklearn.metrics.pairwise import cosine_similarity
 
 from masil.errors import InputError
-from masil.methods import NearestMean
+from masil.methods import DCosine
 
 
 def cloud(k: int, each: int, d: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -16,7 +16,7 @@ def cloud(k: int, each: int, d: int, seed: int) -> tuple[torch.Tensor, torch.Ten
 def test_predictions_are_the_largest_cosine_to_a_class_mean() -> None:
     activations, labels = cloud(7, 9, 5, seed=1)
     asked, _ = cloud(7, 3, 5, seed=2)
-    method = NearestMean()
+    method = DCosine()
     method.fit(activations[labels < 4], labels[labels < 4])
     method.learn(activations[labels >= 4], labels[labels >= 4])
     means = torch.stack([activations[labels == label].mean(0) for label in range(7)])
@@ -25,7 +25,7 @@ def test_predictions_are_the_largest_cosine_to_a_class_mean() -> None:
 
 def test_fit_starts_afresh() -> None:
     activations, labels = cloud(3, 4, 5, seed=1)
-    method = NearestMean()
+    method = DCosine()
     method.fit(activations, labels)
     method.fit(activations, labels)
     assert method.means_ is not None
@@ -34,7 +34,7 @@ def test_fit_starts_afresh() -> None:
 
 def test_sessions_out_of_order_are_refused() -> None:
     activations, labels = cloud(4, 2, 5, seed=1)
-    method = NearestMean()
+    method = DCosine()
     with pytest.raises(InputError, match="Nothing has been taught yet; call `fit`"):
         method.predict(activations)
     method.fit(activations, labels)

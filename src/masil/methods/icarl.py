@@ -1,0 +1,84 @@
+"""iCaRL: exemplars are replayed, old outputs distilled, the nearest mean of exemplars decides (Rebuffi et al. 2017).
+
+The original trains its whole network in every session. Here the backbone is the shared one and stays frozen; a linear
+map of its activations is what is trained and what drifts, and exemplars are kept as activations. It therefore forgets
+far less than the published figures, whose network drifts as a whole.
+"""
+
+from typing import final
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from masil.methods.exemplars import EACH, Exemplars
+from masil.methods.growing_net import SCALE, GrowingNet, train_base, train_session
+from masil.methods.method import Method
+from masil.methods.taught import check_features, class_means, new_classes, taught
+
+
+@final
+class ICaRL(Method):
+    """Train one sigmoid per class, new ones towards labels and old ones towards what they said before the session.
+
+    A class is the mean of its exemplars' unit embeddings, worked out anew after every session.
+    """
+
+    citation = "Rebuffi et al., iCaRL: Incremental Classifier and Representation Learning, CVPR 2017"
+    keeps_images = True
+
+    def __init__(self, *, total: int | None = None, seed: int = 0, exemplars: int = EACH) -> None:
+        super().__init__(total=total, seed=seed)
+        self.exemplars = exemplars
+        self.net_: GrowingNet | None = None
+        self.memory_: Exemplars | None = None
+
+    def fit(self, activations: Tensor, labels: Tensor) -> None:
+        """Train on the labels alone, then choose exemplars."""
+        new_classes(activations, labels)
+        self.generator_ = torch.Generator().manual_seed(self.seed)
+        net = GrowingNet(activations)
+        net.grow(class_means(net.embed(activations), labels), bias=-SCALE / 2)
+
+        def loss(rows: Tensor) -> Tensor:
+            return sigmoid_loss(net.logits(activations[rows]), labels[rows])
+
+        train_base([net.map.matrix, net.rows, net.bias], loss, len(labels), self.generator_)
+        self.net_, self.memory_ = net, Exemplars(activations.shape[1], self.exemplars)
+        self.memory_.add(activations, labels, net.embed)
+
+    def learn(self, activations: Tensor, labels: Tensor) -> None:
+        """Train on exemplars and shots, then choose exemplars among the shots."""
+        net, memory = taught(self.net_), taught(self.memory_)
+        check_features(activations, net.rows.shape[1])
+        known = len(net.rows)
+        new_classes(activations, labels, known)
+        a, y = memory.with_shots(activations, labels)
+        before = torch.sigmoid(net.logits(a))
+        net.grow(class_means(net.embed(activations), labels, known), bias=-SCALE / 2)
+
+        def loss(rows: Tensor) -> Tensor:
+            return sigmoid_loss(net.logits(a[rows]), y[rows], before[rows])
+
+        train_session([net.map.matrix, net.rows, net.bias], loss, len(y), self.generator_)
+        memory.add(activations, labels, net.embed)
+
+    def predict(self, activations: Tensor) -> Tensor:
+        """Give the class whose mean of exemplars is nearest."""
+        z, vectors = self.geometry(activations)
+        return (z @ vectors.T).argmax(1)
+
+    def geometry(self, activations: Tensor) -> tuple[Tensor, Tensor]:
+        """Give embeddings and the means of exemplars."""
+        net, memory = taught(self.net_), taught(self.memory_)
+        check_features(activations, net.rows.shape[1])
+        means = class_means(net.embed(memory.activations), memory.labels)
+        return net.embed(activations), functional.normalize(means)
+
+
+def sigmoid_loss(logits: Tensor, labels: Tensor, before: Tensor | None = None) -> Tensor:
+    """Give Σ_j BCE(σ(logit_j), target_j), targets being [j = y], and for the first classes what was said `before`."""
+    targets = functional.one_hot(labels, logits.shape[1]).float()
+    if before is not None:
+        targets[:, : before.shape[1]] = before
+    return functional.binary_cross_entropy_with_logits(logits, targets, reduction="none").sum(1).mean()

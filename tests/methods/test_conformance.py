@@ -1,0 +1,177 @@
+"""What holds for every method, whatever it is."""
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from masil.errors import InputError
+from masil.methods import METHODS, Method, make
+
+BASE, WAY, SESSIONS, D = 8, 3, 2, 32
+TOTAL = BASE + WAY * SESSIONS
+SHOTS = 5
+SMALLER: dict[str, dict[str, Any]] = {"ranpac": {"features": 200}, "masil": {"concepts": 16}}
+ON_A_BASE_FRAME = ("masil-paper", "nc-etf-cf")  # all embeddings are drawn to eight vectors; that is what they show
+pytestmark = [
+    pytest.mark.parametrize("name", METHODS),
+    pytest.mark.filterwarnings("ignore::masil.concepts.NMFConvergenceWarning"),
+]
+
+
+def cloud(classes: range, each: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Well separated classes, their rows in no order."""
+    centres = 3 * torch.rand(TOTAL, D, generator=torch.Generator().manual_seed(0)).square()
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(classes.start, classes.stop).repeat(each)
+    labels = labels[torch.randperm(len(labels), generator=generator)]
+    return (centres[labels] + 0.4 * torch.randn(len(labels), D, generator=generator)).relu(), labels
+
+
+BASE_ROWS = cloud(range(BASE), 37, seed=1)  # 296 rows, a number nothing else has
+NOVEL_ROWS = [cloud(range(BASE + WAY * s, BASE + WAY * (s + 1)), SHOTS, seed=2 + s) for s in range(SESSIONS)]
+ASKED = cloud(range(TOTAL), 30, seed=9)
+
+
+def new(name: str, seed: int = 0) -> Method:
+    return make(name, total=TOTAL, seed=seed, **SMALLER.get(name, {}))
+
+
+def play(name: str) -> tuple[Method, list[Tensor]]:
+    """Teach all sessions; give the predictions for all rows after each."""
+    method = new(name)
+    method.fit(*BASE_ROWS)
+    predictions = [method.predict(ASKED[0])]
+    for rows in NOVEL_ROWS:
+        method.learn(*rows)
+        predictions.append(method.predict(ASKED[0]))
+    return method, predictions
+
+
+played = cache(play)
+
+
+def test_it_says_what_it_is(name: str) -> None:
+    method = METHODS[name]
+    assert method.citation.split(", ")[-1].split()[-1].isdigit()
+    assert getattr(method, "__final__", False)
+    for flag in (method.keeps_images, method.needs_base_training, method.needs_total_classes):
+        assert isinstance(flag, bool)
+
+
+def test_only_taught_classes_are_predicted(name: str) -> None:
+    for session, predicted in enumerate(played(name)[1]):
+        assert predicted.dtype == torch.int64
+        assert predicted.shape == ASKED[1].shape
+        assert int(predicted.min()) >= 0
+        assert int(predicted.max()) < BASE + WAY * session
+
+
+def test_separated_classes_are_learnt(name: str) -> None:
+    for session, predicted in enumerate(played(name)[1]):
+        right = (predicted == ASKED[1]).float()
+        assert float(right[ASKED[1] < BASE].mean()) > 0.9
+        if session:
+            novel = (ASKED[1] >= BASE) & (ASKED[1] < BASE + WAY * session)
+            assert float(right[novel].mean()) > (0.5 if name in ON_A_BASE_FRAME else 0.9)
+
+
+def test_the_same_seed_gives_the_same_and_inputs_are_left_alone(name: str) -> None:
+    before = [rows.clone() for pair in (BASE_ROWS, *NOVEL_ROWS, ASKED) for rows in pair]
+    state = torch.get_rng_state()
+    again = play(name)[1]
+    assert torch.equal(state, torch.get_rng_state())
+    assert all(torch.equal(first, second) for first, second in zip(played(name)[1], again, strict=True))
+    after = [rows for pair in (BASE_ROWS, *NOVEL_ROWS, ASKED) for rows in pair]
+    assert all(torch.equal(first, second) for first, second in zip(before, after, strict=True))
+
+
+def test_fit_forgets_what_was_before(name: str) -> None:
+    method, _ = play(name)
+    method.fit(*BASE_ROWS)
+    assert torch.equal(method.predict(ASKED[0]), played(name)[1][0])
+
+
+def test_nothing_works_before_fit(name: str) -> None:
+    with pytest.raises(InputError, match="Nothing has been taught yet; call `fit`"):
+        new(name).learn(*NOVEL_ROWS[0])
+    with pytest.raises(InputError, match="Nothing has been taught yet; call `fit`"):
+        new(name).predict(ASKED[0])
+
+
+def test_classes_come_in_order_and_once(name: str) -> None:
+    method = played(name)[0]
+    activations, labels = NOVEL_ROWS[0]
+    with pytest.raises(InputError, match=r"Class 8 has been taught before; 14 classes are known\."):
+        method.learn(activations, labels)
+    with pytest.raises(InputError, match=r"The next class is 14, but there is no image of it; classes come in order\."):
+        method.learn(activations, labels + TOTAL - BASE + 1)
+    with pytest.raises(InputError, match=r"The next class is 0, but there is no image of it; classes come in order\."):
+        new(name).fit(activations, labels)
+    assert torch.equal(method.predict(ASKED[0]), played(name)[1][-1])
+
+
+def test_activations_of_another_backbone_are_refused(name: str) -> None:
+    with pytest.raises(InputError, match="the same backbone"):
+        played(name)[0].predict(torch.rand(4, D + 1))
+
+
+def test_nothing_asked_is_nothing_answered(name: str) -> None:
+    answer = played(name)[0].predict(torch.empty(0, D))
+    assert answer.shape == (0,)
+    assert answer.dtype == torch.int64
+
+
+def test_images_are_kept_only_by_those_who_say_so(name: str) -> None:
+    method = played(name)[0]
+    rows = torch.cat([BASE_ROWS[0], *(activations for activations, _ in NOVEL_ROWS)])
+    kept = False
+    for tensor in tensors(method, set()):
+        if tensor.ndim == 2 and tensor.shape[1] == D:
+            kept |= bool((torch.cdist(tensor.float(), rows, compute_mode="donot_use_mm_for_euclid_dist") < 1e-6).any())
+        assert not {len(BASE_ROWS[0]), len(NOVEL_ROWS[0][0])} & set(tensor.shape), tensor.shape
+    assert kept == METHODS[name].keeps_images
+
+
+def test_the_geometry_is_of_unit_vectors(name: str) -> None:
+    geometry = played(name)[0].geometry(ASKED[0])
+    if geometry is not None:
+        z, vectors = geometry
+        assert z.shape == (len(ASKED[0]), vectors.shape[1])
+        assert len(vectors) == TOTAL
+        for rows in geometry:
+            assert torch.allclose(rows.norm(dim=1), torch.ones(len(rows)), atol=1e-4)
+
+
+def test_a_number_of_classes_that_is_needed_is_asked_for(name: str) -> None:
+    if METHODS[name].needs_total_classes:
+        with pytest.raises(InputError, match=f"Method '{name}' must know in advance how many classes"):
+            make(name)
+        few = make(name, total=BASE - 1, **SMALLER.get(name, {}))
+        with pytest.raises(InputError, match="room"):
+            few.fit(*BASE_ROWS)
+    else:
+        make(name)
+
+
+def tensors(thing: object, seen: set[int]) -> Iterator[Tensor]:
+    """Every tensor that can be reached from `thing`."""
+    if id(thing) in seen:
+        return
+    seen.add(id(thing))
+    if isinstance(thing, Tensor):
+        yield thing
+    elif isinstance(thing, dict):
+        for value in thing.values():
+            yield from tensors(value, seen)
+    elif isinstance(thing, (list, tuple, set)):
+        for value in thing:
+            yield from tensors(value, seen)
+    elif isinstance(thing, nn.Module):
+        yield from thing.state_dict().values()
+        yield from tensors(vars(thing), seen)
+    elif hasattr(thing, "__dict__") and not isinstance(thing, type) and type(thing).__module__.startswith("masil"):
+        yield from tensors(vars(thing), seen)

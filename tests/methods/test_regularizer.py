@@ -1,0 +1,63 @@
+import numpy as np
+import torch
+
+from masil.methods import Regularizer
+from masil.methods.regularizer import basis, projected
+
+BASE, NOVEL = torch.arange(4).repeat(12), torch.arange(4, 6).repeat(3)
+
+
+def rows(labels: torch.Tensor, seed: int) -> torch.Tensor:
+    centres = torch.rand(6, 9, generator=torch.Generator().manual_seed(0))
+    return centres[labels] + 0.3 * torch.rand(len(labels), 9, generator=torch.Generator().manual_seed(seed))
+
+
+def test_projection_onto_the_span_is_the_least_squares_fit() -> None:
+    generator = torch.Generator().manual_seed(0)
+    W = torch.randn(4, 9, generator=generator)
+    W = torch.cat([W, W[:1] + W[1:2]])  # a dependent row adds nothing
+    w = torch.randn(2, 9, generator=generator)
+    coefficients = np.linalg.lstsq(W.double().numpy().T, w.double().numpy().T, rcond=1e-6)[0]
+    span = basis(W)
+    assert span.shape == (9, 4)
+    np.testing.assert_allclose(projected(w, span), (W.numpy().T @ coefficients).T, atol=1e-5)
+
+
+def taught(old: float, novel: float) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    method = Regularizer(old=old, novel=novel)
+    method.fit(rows(BASE, 1), BASE)
+    assert method.weights_ is not None
+    assert method.span_ is not None
+    before = method.weights_.clone()
+    method.learn(rows(NOVEL, 2), NOVEL)
+    return before, method.weights_, method.span_
+
+
+def test_a_strong_pull_keeps_old_weights_and_puts_new_ones_into_the_span() -> None:
+    before, after, span = taught(old=1e4, novel=1e4)
+    assert torch.allclose(before, after[:4], atol=1e-3)
+    assert torch.allclose(after[4:], projected(after[4:], span), atol=1e-3)
+    before, after, span = taught(old=0.0, novel=0.0)
+    assert not torch.allclose(before, after[:4], atol=1e-2)
+    assert not torch.allclose(after[4:], projected(after[4:], span), atol=1e-2)
+
+
+def test_a_session_ends_where_the_gradient_vanishes() -> None:
+    method = Regularizer()
+    method.fit(rows(BASE, 1), BASE)
+    before, memory, span = method.weights_, method.memory_, method.span_
+    assert before is not None
+    assert memory is not None
+    assert span is not None
+    method.learn(rows(NOVEL, 2), NOVEL)
+    assert method.weights_ is not None
+    W = method.weights_.double().numpy()
+    x = torch.cat([memory, method._prepared(rows(NOVEL, 2))]).double().numpy()
+    y = np.concatenate([np.arange(4), NOVEL.numpy()])
+    scores = np.exp(x @ W.T)
+    shares = scores / scores.sum(1, keepdims=True) - np.eye(6)[y]
+    gradient = shares.T @ x / len(y) + 2 * 5e-4 * W
+    gradient[:4] += 2 * 0.2 * (W[:4] - before.double().numpy())
+    outside = W[4:] - W[4:] @ span.double().numpy() @ span.double().numpy().T
+    gradient[4:] += 2 * 1.0 * outside
+    assert np.abs(gradient).max() < 2e-3
