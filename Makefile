@@ -7,7 +7,7 @@ BIN := .venv/bin
 .PHONY: demo test check setup clean
 
 demo: setup
-	$(BIN)/masil run characters
+	$(BIN)/masil run characters --out runs/demo --resume
 
 # A process a core and a thread a process: tests are small, and threads that wait for one another cost more than they bring.
 test: check

@@ -48,10 +48,7 @@ def test_debug_shows_the_traceback() -> None:
 
 
 def test_an_unknown_method_or_backbone_is_a_sentence() -> None:
-    assert (
-        "There is no method called 'nearest'; did you mean 'nearest-mean'?"
-        in masil("run", "--method", "nearest").stderr
-    )
+    assert "There is no method called 'cosine'; did you mean 'd-cosine'?" in masil("run", "--method", "cosine").stderr
 
 
 def test_completion_can_be_shown() -> None:

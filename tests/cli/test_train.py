@@ -29,11 +29,11 @@ def test_a_base_session_is_trained_and_its_folder_can_be_judged(
     assert len(json.loads((tmp_path / "history.json").read_text())) >= 1
     judged = runner.invoke(
         app,
-        ["run", "characters", "--method", "nearest-mean", "--checkpoint", str(tmp_path)],
+        ["run", "characters", "--method", "d-cosine", "--checkpoint", str(tmp_path)],
         catch_exceptions=False,
         env={"COLUMNS": "120"},
     )
-    assert "nearest-mean on resnet20" in judged.output
+    assert "d-cosine on resnet20" in judged.output
     assert "generalised accuracy" in judged.output
 
 

@@ -7,9 +7,22 @@ from typing import Annotated
 import typer
 
 from masil import __version__
+from masil.cli.bench import bench
 from masil.cli.doctor import doctor
+from masil.cli.evaluate import evaluate
+from masil.cli.explain import explain
+from masil.cli.export import export
+from masil.cli.fit import fit
+from masil.cli.forget import forget
+from masil.cli.info import info
+from masil.cli.learn import learn
+from masil.cli.predict import predict
+from masil.cli.report import report
 from masil.cli.run import run
+from masil.cli.serve import serve
 from masil.cli.train import train
+from masil.cli.tune import tune
+from masil.cli.undo import undo
 from masil.errors import MasilError
 
 app = typer.Typer(
@@ -19,8 +32,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+for command in (fit, learn, predict, explain, evaluate, info, undo, forget, export):
+    app.command(rich_help_panel="Your photos")(command)
 app.command()(run)
+app.command()(bench)
 app.command()(train)
+app.command()(tune)
+app.command()(report)
+app.command(rich_help_panel="Your photos")(serve)
 app.command()(doctor)
 
 

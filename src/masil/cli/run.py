@@ -1,9 +1,18 @@
-"""`masil run`: one method through one protocol, a line a session."""
+"""`masil run`: one method through one protocol, a line a session; and what it leaves in a folder."""
 
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from masil.benchmark import Played, RunRecord, Setting
+
+COLUMNS = ("session", "classes", "accuracy", "base", "novel", "harmonic mean", "learnt in")
 
 
 def run(
@@ -19,60 +28,150 @@ def run(
         Path | None,
         typer.Option(help="A folder of `masil train`, whose backbone is taken instead.", show_default=False),
     ] = None,
+    recipe: Annotated[
+        str | None,
+        typer.Option(help="Train the base session by this recipe first, in OUT/base.", show_default=False),
+    ] = None,
     data: Annotated[
         Path | None, typer.Option(help="Folder of data sets; else MASIL_DATA, else the cache.", show_default=False)
+    ] = None,
+    draws: Annotated[
+        int | None, typer.Option(help="Play this many draws of the shots: 0, 1, 2, …", show_default=False)
     ] = None,
     draw: Annotated[
         int | None, typer.Option(help="Seed of the shots; else the field's standard shots.", show_default=False)
     ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of everything else that is random in a method.")] = 0,
+    flip: Annotated[
+        bool, typer.Option("--flip", help="Average activations over an image and its mirror image.")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Folder for run.json and report.html.", show_default=False)
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in OUT.")] = False,
     download: Annotated[bool, typer.Option("--download", help="Download the data set if it is not there.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
 ) -> None:
     """Play a whole protocol: teach a session, test on every class seen so far, go on."""
+    from masil.hardware import probe
+
+    probe()  # before torch is used: what it finds about the processor holds for this process
+
     from rich.console import Console
+
+    from masil.benchmark import own_recipe, prepare
+    from masil.errors import InputError, lookup
+    from masil.methods import METHODS
+    from masil.protocol import PROTOCOLS
+    from masil.training import recipe as recipe_called
+
+    if draws is not None and draw is not None:
+        raise InputError(f"--draws {draws} plays draws 0 … and --draw {draw} plays one; give one of the two.")
+    if resume and out is None:
+        raise InputError("--resume goes on with the run in a folder; name it with --out.")
+    if recipe is not None and out is None:
+        raise InputError("--recipe trains a base session in OUT/base; name the folder with --out.")
+    shape, factory = lookup("protocol", protocol, PROTOCOLS), lookup("method", method, METHODS)
+    setting = prepare(
+        shape, backbone=backbone, weights=weights, checkpoint=checkpoint, data=data, download=download, flip=flip,
+        device=device, folder=out and out / "base",
+        recipe=None if recipe is None else own_recipe(factory, recipe_called(recipe)),
+    )  # fmt: skip
+    console = Console()
+    if getattr(factory, "needs_base_training", False) and recipe is None and checkpoint is None:
+        console.print(f"Note: '{method}' trains a base session of its own; --recipe does that. Here it has none.")
+    notes(setting, console, standard=draws is None and draw is None)
+    record = _play(setting, method, draws if draw is None else [draw], seed, out, resume, console)
+    show(record, console)
+    if out is not None:
+        keep_report([record], out, console)
+
+
+def notes(setting: "Setting", console: "Console", *, standard: bool) -> None:
+    """Say what there is to know before the first session."""
+    for note in setting.dataset.notes:
+        console.print(f"Note: {note}")
+    if setting.protocol.sessions and standard:
+        listed = setting.dataset.shots is not None
+        console.print("Shots: the field's standard lists." if listed else "Shots: draw 0 (no standard lists found).")
+
+
+def keep_report(records: "list[RunRecord]", out: Path, console: "Console") -> None:
+    """Write the report beside the records and say where it is."""
+    from masil.report import write_report
+
+    console.print(f"The record and the report are in {out}: {write_report(records, out)}", soft_wrap=True)
+
+
+def _play(
+    setting: "Setting", method: str, draws: Any, seed: int, out: Path | None, resume: bool, console: "Console"
+) -> "RunRecord":
+    """Run with a live table of the draw under way."""
     from rich.live import Live
+
+    from masil.benchmark import run as play_draws
+
+    tables: dict[int | None, Table] = {}
+    with Live(console=console, auto_refresh=False, transient=True) as live:
+
+        def watch(draw: int | None, played: "Played") -> None:
+            table = tables.setdefault(draw, _table(_title(setting, method, draw)))
+            score = played.score
+            row = [score.accuracy, score.base, score.novel, score.harmonic_mean]
+            shares = ["–" if share is None else f"{100 * share:.2f}" for share in row]
+            classes = setting.protocol.seen(score.session).stop
+            table.add_row(str(score.session), str(classes), *shares, _milliseconds(played.learn_seconds))
+            live.update(table, refresh=True)
+
+        try:
+            return play_draws(setting, method, draws, seed=seed, out=out, resume=resume, watch=watch)
+        except KeyboardInterrupt:
+            if out is not None:
+                sys.stderr.write(f"masil: finished draws are kept in {out}; --resume goes on after them.\n")
+            raise
+
+
+def show(record: "RunRecord", console: "Console") -> None:
+    """Print a run: its sessions, then what sums them up, with deviations where there are several draws."""
+    from masil.benchmark import mean_sessions, summary
+
+    draws = record.draws
+    shots = "" if len(draws) == 1 else f", mean ± std of {len(draws)} draws"
+    table = _table(
+        f"{record.protocol}: {record.method} on {record.backbone}, {record.way}-way {record.shot}-shot, %{shots}"
+    )
+    for row in mean_sessions(draws):
+        figures = [figure(row, name) for name in ("accuracy", "base", "novel", "harmonic_mean")]
+        table.add_row(str(row["session"]), str(row["classes"]), *figures, _milliseconds(row["learn_seconds"]))
+    console.print(table)
+    total = summary(draws)
+    console.print(
+        f"average {figure(total, 'average')}   performance drop {figure(total, 'performance_drop')}   "
+        f"generalised accuracy {figure(total, 'generalised')}"
+    )
+
+
+def figure(values: dict[str, Any], name: str) -> str:
+    """Give a mean, with its deviation where there is one: "61.32 ± 0.41"."""
+    if values[name] is None:
+        return "–"
+    deviation = values.get(f"{name}_std")
+    return f"{values[name]:.2f}" + (f" ± {deviation:.2f}" if deviation is not None else "")
+
+
+def _title(setting: "Setting", method: str, draw: int | None) -> str:
+    shots = "standard shots" if draw is None else f"draw {draw}"
+    return f"{setting.protocol.name}: {method} on {setting.backbone.name}, {shots}, %"
+
+
+def _table(title: str) -> "Table":
     from rich.table import Table
 
-    from masil.backbones import ActivationStore, create
-    from masil.benchmark import play
-    from masil.data import load
-    from masil.errors import lookup
-    from masil.methods import METHODS
-    from masil.protocol import PROTOCOLS, sessions, summarise
-    from masil.training import load_trained
-
-    shape = lookup("protocol", protocol, PROTOCOLS)
-    learner = lookup("method", method, METHODS)()
-    dataset = load(shape.dataset, data, download=download)
-    stream = sessions(shape, dataset, draw)
-    net = create(backbone, weights=weights) if checkpoint is None else load_trained(checkpoint).backbone
-    store = ActivationStore()
-
-    console = Console()
-    for note in dataset.notes:
-        console.print(f"Note: {note}")
-    if shape.sessions and draw is None:
-        standard = dataset.shots is not None
-        console.print("Shots: the field's standard lists." if standard else "Shots: draw 0 (no standard lists found).")
-    columns = ("session", "classes", "accuracy", "base", "novel", "harmonic mean", "learnt in")
-    table = Table(*columns, title=f"{protocol}: {method} on {net.name}, {shape.way}-way {shape.shot}-shot, %")
+    table = Table(*COLUMNS, title=title)
     for column in table.columns:
         column.justify = "right"
-    scores = []
-    with Live(table, console=console, auto_refresh=False) as live:
-        for played in play(shape, stream, learner, lambda images: store.get(net, images, device=device)):
-            score = played.score
-            scores.append(score)
-            row = (score.accuracy, score.base, score.novel, score.harmonic_mean)
-            table.add_row(
-                str(score.session),
-                str(shape.seen(score.session).stop),
-                *("–" if share is None else f"{100 * share:.2f}" for share in row),
-                f"{1000 * played.learn_seconds:.1f} ms",
-            )
-            live.refresh()
-    total = summarise(shape, scores)
-    console.print(
-        f"average {100 * total.average:.2f}   performance drop {100 * total.performance_drop:.2f}   "
-        f"generalised accuracy {100 * total.generalised:.2f}"
-    )
+    return table
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{1000 * seconds:.1f} ms"

@@ -1,0 +1,143 @@
+"""What a run leaves behind: `run.json`, one method on one protocol over one or more draws of the shots.
+
+Accuracies are in per cent, as in the literature's tables; times in seconds; memory in bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, final
+
+from masil.benchmark.play import Played
+from masil.protocol import Protocol, spread, summarise
+
+
+@final
+@dataclass(frozen=True)
+class SessionRow:
+    """One session of one draw. `novel` and `harmonic_mean` are None in the base session."""
+
+    session: int
+    classes: int
+    accuracy: float
+    base: float
+    novel: float | None
+    harmonic_mean: float | None
+    learn_seconds: float
+    predict_seconds: float
+
+
+@final
+@dataclass(frozen=True)
+class DrawRecord:
+    """All sessions with one choice of shots; `draw` None is the field's standard lists.
+
+    `confusion` counts the last session's test images by the sessions that taught their true (row) and predicted class.
+    """
+
+    draw: int | None
+    sessions: tuple[SessionRow, ...]
+    average: float
+    performance_drop: float
+    generalised: float
+    confusion: tuple[tuple[int, ...], ...] = ()
+
+
+@final
+@dataclass(frozen=True)
+class RunRecord:
+    """A whole run. In JSON, `sessions` holds the means over the draws and, where there are several, their deviations.
+
+    `extras` is for what a figure needs and a table does not, by name.
+    """
+
+    method: str
+    protocol: str
+    dataset: str
+    way: int
+    shot: int
+    base_classes: int
+    backbone: str
+    weights: str  # "imagenet", or the backbone's checksum
+    recipe: str | None  # of the base session, if one was trained
+    mode: str  # "strict": the last epoch's model; "paper": chosen on base test images
+    parameters: dict[str, Any]
+    draws: tuple[DrawRecord, ...]
+    seed: int
+    command: str
+    versions: dict[str, str]  # masil, python, torch, numpy
+    commit: str | None
+    data_checksum: str
+    machine: dict[str, Any]
+    started: str  # ISO 8601, UTC
+    seconds: float  # all draws together, the base session's training and the activations not counted
+    memory: dict[str, int]  # model_bytes: what the method keeps; peak_bytes: of the process
+    flip: bool = False  # activations are means over an image and its mirror image
+    extras: dict[str, Any] = field(default_factory=dict)
+
+
+def session_row(protocol: Protocol, played: Played) -> SessionRow:
+    """Give a played session in per cent."""
+    score = played.score
+    return SessionRow(
+        score.session,
+        classes=protocol.seen(score.session).stop,
+        accuracy=100 * score.accuracy,
+        base=100 * score.base,
+        novel=None if score.novel is None else 100 * score.novel,
+        harmonic_mean=None if score.harmonic_mean is None else 100 * score.harmonic_mean,
+        learn_seconds=played.learn_seconds,
+        predict_seconds=played.predict_seconds,
+    )
+
+
+def draw_record(protocol: Protocol, draw: int | None, played: Sequence[Played]) -> DrawRecord:
+    """Sum up the sessions of one draw."""
+    total = summarise(protocol, [session.score for session in played])
+    return DrawRecord(
+        draw,
+        sessions=tuple(session_row(protocol, session) for session in played),
+        average=100 * total.average,
+        performance_drop=100 * total.performance_drop,
+        generalised=100 * total.generalised,
+        confusion=tuple(map(tuple, played[-1].confusion.tolist())),
+    )
+
+
+def mean_sessions(draws: Sequence[DrawRecord]) -> list[dict[str, Any]]:
+    """Give each session's means over the draws; of several draws, the deviations (n − 1) too, as `accuracy_std` etc."""
+    whole = ("session", "classes")
+    rows = []
+    for same in zip(*(draw.sessions for draw in draws), strict=True):
+        columns = {name: [asdict(row)[name] for row in same] for name in asdict(same[0])}
+        row: dict[str, Any] = {name: columns[name][0] for name in whole}
+        for name in columns.keys() - set(whole):
+            row |= _over(name, columns[name], deviation=not name.endswith("_seconds"))
+        rows.append({name: row[name] for name in _ordered(row, columns)})
+    return rows
+
+
+def summary(draws: Sequence[DrawRecord]) -> dict[str, Any]:
+    """Give a run's headline figures over the draws: `last` is the last session's accuracy."""
+    last = [draw.sessions[-1] for draw in draws]
+    return {
+        "draws": len(draws),
+        **_over("last", [row.accuracy for row in last]),
+        **_over("harmonic_mean", [row.harmonic_mean for row in last]),
+        **_over("average", [draw.average for draw in draws]),
+        **_over("performance_drop", [draw.performance_drop for draw in draws]),
+        **_over("generalised", [draw.generalised for draw in draws]),
+    }
+
+
+def _over(name: str, values: Sequence[float | None], deviation: bool = True) -> dict[str, float | None]:
+    known = [value for value in values if value is not None]
+    if len(known) < len(values):
+        return {name: None}
+    found = spread(known)
+    return {name: found.mean, f"{name}_std": found.std} if deviation and found.n > 1 else {name: found.mean}
+
+
+def _ordered(row: dict[str, Any], columns: dict[str, Any]) -> list[str]:
+    return [name for column in columns for name in (column, f"{column}_std") if name in row]

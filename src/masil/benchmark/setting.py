@@ -1,0 +1,138 @@
+"""What every method is given alike: a protocol, its data set, and the frozen backbone through which it is seen."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, final
+
+from torch import Tensor
+
+from masil.backbones import ActivationStore, Backbone, create
+from masil.data import Dataset, Images, load
+from masil.errors import InputError, lookup
+from masil.protocol import PROTOCOLS, Protocol, sessions
+from masil.training import Recipe, Trained, load_trained, train
+from masil.training import recipe as recipe_called
+
+Draws = int | Sequence[int | None] | None  # how many, which, or the standard shots
+
+
+@final
+@dataclass(frozen=True)
+class Setting:
+    """A protocol on its data set, seen by one backbone. `weights` are "imagenet" or a checksum."""
+
+    protocol: Protocol
+    dataset: Dataset
+    backbone: Backbone
+    weights: str
+    recipe: str | None = None  # of the base session, if one was trained
+    history: tuple[dict[str, Any], ...] = ()  # of its epochs
+    flip: bool = False  # activations are means over an image and its mirror image
+    device: str = "auto"
+    store: ActivationStore = field(default_factory=ActivationStore)
+
+    def activations(self, images: Images) -> Tensor:
+        """Give the activations [n d] of images, extracted once and kept."""
+        plain = self.store.get(self.backbone, images, device=self.device)
+        if not self.flip:
+            return plain
+        return (plain + self.store.get(self.backbone, images, flip=True, device=self.device)) / 2
+
+    def draws(self, asked: Draws) -> tuple[int | None, ...]:
+        """Say which draws are played: 0 … n − 1, or those named; without any the standard shots, else draw 0."""
+        named = (None,) if asked is None else tuple(range(asked)) if isinstance(asked, int) else tuple(asked)
+        if not named or any(draw is not None and draw < 0 for draw in named):
+            raise InputError(f"Draws are counted from 0 and there must be one at least, but {asked} was asked for.")
+        listed = self.dataset.shots is not None and self.protocol.order is None
+        return tuple(dict.fromkeys(0 if draw is None and not listed else draw for draw in named))
+
+    @cached_property
+    def checksum(self) -> str:
+        """The sha256 of every image and label of the data set."""
+        state = hashlib.sha256()
+        for images in (self.dataset.train, self.dataset.test):
+            state.update(images.fingerprint().encode())
+            state.update(images.labels.numpy().tobytes())
+        return state.hexdigest()
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """The sha256 of the backbone's weights and configuration."""
+        return self.backbone.fingerprint()
+
+
+def prepare(
+    protocol: str | Protocol = "characters",
+    *,
+    backbone: str | Backbone = "efficientnet_lite0",
+    weights: str | Path = "imagenet",
+    checkpoint: Path | str | None = None,
+    recipe: str | Recipe | None = None,
+    folder: Path | str | None = None,
+    dataset: Dataset | None = None,
+    data: Path | str | None = None,
+    download: bool = False,
+    flip: bool = False,
+    device: str = "auto",
+) -> Setting:
+    """Load a protocol's data set and a backbone: by name and weights, from a checkpoint, or trained by a recipe.
+
+    `checkpoint` is the folder of a finished base session; with `recipe`, one is trained in `folder`, going on where an
+    earlier one was stopped.
+    """
+    shape = protocol if isinstance(protocol, Protocol) else lookup("protocol", protocol, PROTOCOLS)
+    plan = recipe_called(recipe) if isinstance(recipe, str) else recipe
+    if checkpoint is not None and plan is not None:
+        raise InputError("A recipe trains a base session and a checkpoint brings one; give one of the two.")
+    if plan is not None and folder is None:
+        raise InputError(f"Recipe '{plan.name}' trains a base session, which needs a folder to be kept in; name one.")
+    source: dict[str, Any] = {}
+    if checkpoint is not None:
+        source = _of(_fitting(shape, load_trained(checkpoint), Path(checkpoint)))
+    elif isinstance(backbone, Backbone):
+        source = {"backbone": backbone, "weights": backbone.fingerprint()}
+    elif plan is None:
+        net = create(backbone, weights=weights)
+        source = {"backbone": net, "weights": "imagenet" if weights == "imagenet" else net.fingerprint()}
+    found = load(shape.dataset, data, download=download) if dataset is None else dataset
+    if plan is not None and folder is not None:
+        source = _of(_train(shape, found, plan, Path(folder), device))
+    return Setting(shape, found, flip=flip, device=device, **source)
+
+
+def with_base(setting: Setting, recipe: Recipe, folder: Path) -> Setting:
+    """Give the same setting with a base session of another recipe, trained in `folder`."""
+    return replace(setting, **_of(_train(setting.protocol, setting.dataset, recipe, folder, setting.device)))
+
+
+def _train(protocol: Protocol, dataset: Dataset, recipe: Recipe, folder: Path, device: str) -> Trained:
+    return train(next(sessions(protocol, dataset)).train, recipe, folder, device=device)
+
+
+def _of(trained: Trained) -> dict[str, Any]:
+    """Give the fields of a setting that a base session decides."""
+    return {
+        "backbone": trained.backbone,
+        "weights": trained.backbone.fingerprint(),
+        "recipe": trained.recipe.name,
+        "history": tuple(trained.history),
+    }
+
+
+def _fitting(protocol: Protocol, trained: Trained, folder: Path) -> Trained:
+    """Refuse a base session of another protocol: of other classes, or by a recipe that bears another's name."""
+    of = trained.recipe.name.partition("-")[0]
+    classes = len(trained.class_vectors)
+    elsewhere = of in PROTOCOLS and PROTOCOLS[of].dataset != protocol.dataset
+    if classes != protocol.base_classes or elsewhere:
+        raise InputError(
+            f"The checkpoint {folder} is of another protocol: its recipe is '{trained.recipe.name}' and it knows "
+            f"{classes} base classes; '{protocol.name}' has {protocol.base_classes}. "
+            f"Train one with: masil train {protocol.name} --out FOLDER"
+        )
+    return trained

@@ -1,0 +1,112 @@
+"""`masil bench`: methods × draws of one protocol, in parallel; finished cells are never played again."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from masil.benchmark import RunRecord
+
+
+def bench(
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for cells, records and the report.")],
+    protocol: Annotated[
+        str, typer.Option(help="characters, cifar100, cub200, miniimagenet or omniglot.")
+    ] = "characters",
+    methods: Annotated[str, typer.Option(help="Names with commas between, or 'all'.")] = "all",
+    draws: Annotated[
+        int | None, typer.Option(help="Play this many draws of the shots; 5 if nothing is said.", show_default=False)
+    ] = None,
+    standard: Annotated[bool, typer.Option("--standard", help="Play the field's standard shots instead.")] = False,
+    backbone: Annotated[str, typer.Option(help="The backbone that makes the activations.")] = "efficientnet_lite0",
+    weights: Annotated[
+        str, typer.Option(help="A weight file of that backbone, or 'imagenet' for the one that came with pip.")
+    ] = "imagenet",
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(help="A folder of `masil train`, whose backbone is taken instead.", show_default=False),
+    ] = None,
+    recipe: Annotated[
+        str | None,
+        typer.Option(
+            help="Train base sessions by this recipe: the shared one if no checkpoint is given, and one for each "
+            "method that trains in its own way.",
+            show_default=False,
+        ),
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder of data sets; else MASIL_DATA, else the cache.", show_default=False)
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of everything else that is random in a method.")] = 0,
+    flip: Annotated[
+        bool, typer.Option("--flip", help="Average activations over an image and its mirror image.")
+    ] = False,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", "-j", help="Cells at a time; else one a core.", show_default=False)
+    ] = None,
+    download: Annotated[bool, typer.Option("--download", help="Download the data set if it is not there.")] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+) -> None:
+    """Judge many methods by one protocol. Stop it whenever you like: the same command goes on where it was."""
+    from masil.hardware import probe
+
+    probe()  # before torch is used: what it finds about the processor holds for this process
+
+    from rich.console import Console
+
+    from masil.benchmark import bench as play_grid
+    from masil.benchmark import prepare
+    from masil.cli.run import keep_report, notes
+    from masil.errors import InputError, lookup
+    from masil.methods import METHODS
+    from masil.protocol import PROTOCOLS
+
+    if draws is not None and standard:
+        raise InputError(f"--draws {draws} and --standard name different shots; give one of the two.")
+    shape = lookup("protocol", protocol, PROTOCOLS)
+    chosen = list(METHODS) if methods == "all" else [name.strip() for name in methods.split(",") if name.strip()]
+    for name in chosen:
+        lookup("method", name, METHODS)
+    setting = prepare(
+        shape, backbone=backbone, weights=weights, checkpoint=checkpoint, data=data, download=download, flip=flip,
+        device=device, recipe=recipe if checkpoint is None else None, folder=out / "base",
+    )  # fmt: skip
+    console = Console()
+    notes(setting, console, standard=standard)
+    failures: list[str] = []
+
+    def failed(method: str, draw: int | None, sentence: str) -> None:
+        failures.append(f"{method}, {'standard shots' if draw is None else f'draw {draw}'}: failed: {sentence}")
+
+    shots = None if standard else 5 if draws is None else draws
+    records = play_grid(setting, chosen, shots, out=out, seed=seed, recipe=recipe, jobs=jobs, failed=failed)
+    if records:
+        _show(records, console)
+        keep_report(records, out, console)
+    for sentence in failures:
+        console.print(sentence, style="red", soft_wrap=True)
+    if failures:
+        console.print("The same command tries the failed cells again and no other.")
+        raise typer.Exit(1)
+
+
+def _show(records: "list[RunRecord]", console: "Console") -> None:
+    """Print the grid: one line a method."""
+    from rich.table import Table
+
+    from masil.benchmark import summary
+    from masil.cli.run import figure
+
+    first = records[0]
+    title = f"{first.protocol} on {first.backbone}, {first.way}-way {first.shot}-shot, %"
+    table = Table("method", "draws", "last", "average", "harmonic mean", "time", title=title)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for record in records:
+        total = summary(record.draws)
+        figures = [figure(total, name) for name in ("last", "average", "harmonic_mean")]
+        table.add_row(record.method, str(total["draws"]), *figures, f"{record.seconds:.1f} s")
+    console.print(table)

@@ -1,0 +1,60 @@
+"""`masil tune`: what the paper leaves open, chosen on base classes that play novel ones, never on test images."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def tune(
+    what: Annotated[str, typer.Argument(help="A protocol, whose base session is used, or a folder of photos.")],
+    shots: Annotated[int, typer.Option(help="Images of each class that plays novel.")] = 5,
+    plays: Annotated[int, typer.Option(help="Divisions into old and new to average over.")] = 2,
+    measure: Annotated[str, typer.Option(help="What decides: harmonic_mean or accuracy.")] = "harmonic_mean",
+    backbone: Annotated[str, typer.Option(help="The backbone that makes the activations.")] = "efficientnet_lite0",
+    weights: Annotated[str, typer.Option(help="A weight file of that backbone, or 'imagenet'.")] = "imagenet",
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="A folder of `masil train`, whose backbone is taken.", show_default=False)
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder of data sets; else MASIL_DATA, else the cache.", show_default=False)
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    seed: Annotated[int, typer.Option(help="Of the divisions.")] = 0,
+    json: Annotated[bool, typer.Option("--json", help="Print the choice and every trial as JSON.")] = False,
+) -> None:
+    """Choose shrinkage, the weight of concepts and the bias of base classes for your own data."""
+    import json as encode
+    from dataclasses import asdict
+
+    from rich.console import Console
+    from rich.table import Table
+
+    from masil.backbones import ActivationStore, create
+    from masil.data import load
+    from masil.learner import Masil
+    from masil.learner import tune as choose
+    from masil.protocol import PROTOCOLS, sessions
+    from masil.training import load_trained
+
+    if what in PROTOCOLS:
+        images = next(sessions(PROTOCOLS[what], load(PROTOCOLS[what].dataset, data))).train
+    else:
+        images = load(what, data).train
+    net = create(backbone, weights=weights) if checkpoint is None else load_trained(checkpoint).backbone
+    activations = ActivationStore().get(net, images, device=device)
+    found = choose(
+        activations, images.labels.tolist(), Masil(backbone=None), shots=shots, plays=plays, measure=measure, seed=seed
+    )
+    if json:
+        typer.echo(encode.dumps({"chosen": found.chosen, "trials": [asdict(trial) for trial in found.trials]}))
+        return
+    columns = ("shrinkage", "concepts", "α", "bias", "accuracy", "base", "novel", "harmonic mean")
+    table = Table(*columns, title=f"{what}: base classes that play novel, %, the best of {len(found.trials)}")
+    for trial in found.trials[:10]:
+        shares = (trial.accuracy, trial.base, trial.novel, trial.harmonic_mean)
+        chosen = (trial.shrinkage, trial.concepts, trial.alpha, trial.bias)
+        table.add_row(*map(str, chosen), *(f"{100 * share:.2f}" for share in shares))
+    console = Console()
+    console.print(table)
+    console.print("Masil(" + ", ".join(f"{name}={value!r}" for name, value in found.chosen.items()) + ")")

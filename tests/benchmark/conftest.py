@@ -1,0 +1,53 @@
+"""A benchmark of eight coloured squares, with a backbone that is the pixels themselves."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from masil.backbones import Backbone, create
+from masil.benchmark import Setting
+from masil.data import ArrayImages, Dataset, Framing, Images
+from masil.hardware import Hardware, torch_version
+from masil.hardware.answers import keep
+from masil.hardware.machine import key
+from masil.protocol import Protocol
+
+SHAPE = Protocol("small", "squares", base_classes=4, sessions=2, way=2, shot=3)
+
+
+def squares(train: int = 6, test: int = 4, classes: int = 8) -> Dataset:
+    generator = np.random.default_rng(0)
+    colours = generator.integers(0, 256, (classes, 3, 4, 4))
+
+    def part(each: int) -> ArrayImages:
+        labels = torch.arange(classes).repeat(each)
+        pixels = colours[labels] + generator.integers(-20, 21, (len(labels), 3, 4, 4))
+        return ArrayImages(pixels.clip(0, 255).astype(np.uint8), labels)
+
+    return Dataset("squares", tuple("abcdefgh"), part(train), part(test))
+
+
+class Shelf:
+    """Stands in for the store: activations are pixels in [0, 1]. Notes how many images were asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    def get(self, backbone: Backbone, images: Images, *, flip: bool = False, device: str = "auto") -> torch.Tensor:
+        self.asked.append(len(images))
+        pixels = images.load(slice(None), Framing(4, 4))
+        return (pixels.flip(3) if flip else pixels).flatten(1) / 255
+
+
+@pytest.fixture(autouse=True)
+def _known_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spare the tests the hardware's trials: the answer is known."""
+    monkeypatch.setenv("MASIL_CACHE", str(tmp_path / "cache"))
+    keep(Hardware("cpu", {"cpu": "float32"}, None, 1, "torch", torch_version(), key(), "2026-01-02T03:04:05+00:00"))
+
+
+@pytest.fixture
+def setting() -> Setting:
+    return Setting(SHAPE, squares(), create("resnet20", width=0.5), "none", device="cpu", store=Shelf())  # type: ignore[arg-type]

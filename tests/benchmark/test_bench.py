@@ -1,0 +1,245 @@
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import joblib
+import pytest
+
+from masil.benchmark import bench, read_run, run
+from masil.benchmark.child import end_children
+from masil.errors import InputError, StorageError, UnknownNameError
+from masil.methods import METHODS, DCosine, Method
+
+GRID = importlib.import_module("masil.benchmark.bench")  # the door has a function of the same name
+
+# Methods of a user's own, in a module of their own: children and clusters find it on the path.
+MODULE = """
+    import os
+    import torch
+    from masil.methods import Method
+
+    class Silent(Method):
+        citation = "none"
+
+        def fit(self, activations, labels):
+            pass
+
+        def learn(self, activations, labels):
+            pass
+
+        def predict(self, activations):
+            return torch.zeros(len(activations), dtype=torch.int64)
+
+    class Dies(Silent):
+        def learn(self, activations, labels):
+            os._exit(7)
+
+    class Raises(Silent):
+        def learn(self, activations, labels):
+            raise RuntimeError("the moon is full")
+"""
+SCRIPT = """
+    import time
+    from pathlib import Path
+
+    from bad_methods import Silent
+    from conftest import SHAPE, Shelf, squares
+    from masil.backbones import create
+    from masil.benchmark import Setting, bench
+
+    CELLS = Path("out/cells")
+
+    class Slow(Silent):  # from the second cell on
+        def learn(self, activations, labels):
+            time.sleep(60 if CELLS.exists() else 0)
+
+    setting = Setting(SHAPE, squares(), create("resnet20", width=0.5), "none", device="cpu", store=Shelf())
+    bench(setting, {"slow": Slow}, 4, out="out", jobs=1)
+"""
+
+
+@pytest.fixture(scope="module")
+def bad(tmp_path_factory: pytest.TempPathFactory):
+    folder = tmp_path_factory.mktemp("modules")
+    (folder / "bad_methods.py").write_text(textwrap.dedent(MODULE))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        patch.setenv("PYTHONPATH", str(folder))
+        yield importlib.import_module("bad_methods")
+        del sys.modules["bad_methods"]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _children(bad):
+    """Let one test's children serve the next: starting one takes seconds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(GRID, "end_children", lambda: None)
+        yield
+    end_children()
+
+
+def accuracies(record) -> list[list[float]]:
+    return [[row.accuracy for row in draw.sessions] for draw in record.draws]
+
+
+def test_a_grid_finds_what_single_runs_find(setting, tmp_path: Path) -> None:
+    records = bench(setting, ["d-cosine", "fecam"], 2, out=tmp_path, jobs=2)
+    assert [record.method for record in records] == ["d-cosine", "fecam"]
+    for record in records:
+        assert accuracies(record) == accuracies(run(setting, record.method, 2))
+        assert read_run(tmp_path / record.method) == record
+    assert setting.store.asked[:4] == [24, 32, 12, 12]  # every activation once, before the first cell
+
+
+def test_a_cell_that_dies_costs_only_itself_and_is_all_that_is_tried_again(
+    setting, bad, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    failures = {}
+
+    def failed(method: str, draw: int | None, sentence: str) -> None:
+        failures[method, draw] = sentence
+
+    table = {"dies": bad.Dies, "d-cosine": DCosine, "raises": bad.Raises}
+    (record,) = bench(setting, table, 1, out=tmp_path, jobs=2, failed=failed)
+    assert record.method == "d-cosine"
+    assert failures == {
+        ("dies", 0): "its process ended with code 7",
+        ("raises", 0): "RuntimeError: the moon is full",
+    }
+    (kept,) = (tmp_path / "cells").iterdir()
+    written = kept.stat().st_mtime_ns
+
+    healed = {"dies": bad.Silent, "d-cosine": bad.Raises}
+    one, other = bench(setting, healed, 2, out=tmp_path, jobs=1)
+    assert [draw.draw for draw in one.draws] == [0, 1]
+    assert [draw.draw for draw in other.draws] == [0]  # kept from before
+    assert kept.stat().st_mtime_ns == written
+    assert other.extras["failed"] == {"1": "RuntimeError: the moon is full"}
+    assert "'d-cosine' failed on draw 1: RuntimeError: the moon is full" in caplog.text
+
+
+@pytest.mark.filterwarnings("ignore")  # of the cluster's own
+def test_a_cluster_of_two_workers_takes_the_grid_over(setting, bad, tmp_path: Path) -> None:
+    distributed = pytest.importorskip("distributed", reason="needs dask.distributed")
+    failures = []
+    options = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
+    with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster), joblib.parallel_config("dask"):
+        table = {"d-cosine": DCosine, "dies": bad.Dies, "silent": bad.Silent}
+        records = bench(setting, table, 1, out=tmp_path, failed=lambda *failure: failures.append(failure))
+    assert [record.method for record in records] == ["d-cosine", "silent"]
+    assert accuracies(records[0]) == accuracies(run(setting, "d-cosine", 1))
+    assert failures == [("dies", 0, "its process ended with code 7")]
+
+
+def test_an_engine_that_loses_workers_is_asked_again_but_not_for_ever(
+    setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+
+    class Lossy:
+        """A joblib that gives one result, then loses its workers."""
+
+        def __init__(self, **options) -> None: ...
+
+        def __call__(self, tasks):
+            calls.append(list(tasks))
+            function, arguments, options = calls[-1][0]
+            if len(calls) == 1:
+                yield function(*arguments, **options)
+            raise BrokenPipeError("the node is gone")
+
+    monkeypatch.setattr(GRID.joblib, "Parallel", Lossy)
+    failures = []
+    (record,) = bench(setting, ["d-cosine"], 3, out=tmp_path, failed=lambda *failure: failures.append(failure))
+    assert [len(tasks) for tasks in calls] == [3, 2, 2]
+    assert [draw.draw for draw in record.draws] == [0]
+    lost = "its worker was lost (BrokenPipeError: the node is gone)"
+    assert failures == [("d-cosine", 1, lost), ("d-cosine", 2, lost)]
+
+
+def test_cells_come_home_where_there_is_no_shared_disk(
+    setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(GRID, "pack", lambda function, cell, *rest: (replace(cell, file=None), rest))
+    monkeypatch.setattr(GRID, "in_child", lambda task, arrays: task[0].play(*task[1], **arrays))
+    bench(setting, ["d-cosine"], 1, out=tmp_path, jobs=1)
+    assert json.loads((tmp_path / "cells" / "d-cosine-draw-0.json").read_text())["format"] == "masil-cell"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="sends a signal")
+def test_ctrl_c_stops_at_once_and_leaves_no_process(bad, tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(textwrap.dedent(SCRIPT))
+    path = os.pathsep.join([os.environ["PYTHONPATH"], str(Path(__file__).parent)])
+    script = subprocess.Popen(
+        [sys.executable, "script.py"], cwd=tmp_path, env=os.environ | {"PYTHONPATH": path}, stderr=subprocess.PIPE,
+        start_new_session=True, text=True,
+    )  # fmt: skip
+    try:
+        cells = tmp_path / "out" / "cells"
+        for _ in range(4000):
+            if (cells / "slow-draw-0.json").exists() or script.poll() is not None:
+                break
+            time.sleep(0.05)
+        time.sleep(0.3)  # the next cell is under way
+        os.killpg(script.pid, signal.SIGINT)
+        _, said = script.communicate(timeout=60)
+    finally:
+        if script.poll() is None:
+            os.killpg(script.pid, signal.SIGKILL)
+            script.communicate()
+    assert script.returncode in (130, -signal.SIGINT), said
+    assert "KeyboardInterrupt" in said
+    assert [file.name for file in cells.iterdir()] == ["slow-draw-0.json"]
+    with pytest.raises(ProcessLookupError):
+        os.killpg(script.pid, 0)
+
+
+def test_a_folder_of_another_grid_is_left_alone(setting, tmp_path: Path) -> None:
+    bench(setting, ["d-cosine"], 1, out=tmp_path, jobs=1)
+    with pytest.raises(StorageError, match="holds another run: flip False there, True here. Choose another folder"):
+        bench(replace(setting, flip=True), ["d-cosine"], 1, out=tmp_path)
+
+
+def test_a_method_with_a_base_session_of_its_own_trains_it(
+    setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog
+) -> None:
+    class Own(Method):
+        needs_base_training = True
+
+        @staticmethod
+        def recipe(usual: str) -> str:
+            return f"{usual}, but mine"
+
+    given = []
+
+    def trained(shared, recipe, folder):
+        given.append((recipe, folder))
+        return replace(shared, recipe="mine", weights="mine")
+
+    monkeypatch.setattr(GRID, "with_base", trained)
+    monkeypatch.setattr(GRID, "recipe_called", lambda name: name)
+    monkeypatch.setattr(GRID, "_play_all", lambda *_: iter(()))
+    bench(setting, {"own": Own, "d-cosine": DCosine}, 1, out=tmp_path, recipe="usual")
+    assert given == [("usual, but mine", tmp_path / "base-own")]
+    bench(setting, {"own": Own}, 1, out=tmp_path)
+    assert "'own' trains a base session of its own, but has the shared backbone here" in caplog.text
+
+
+def test_bad_input_is_a_sentence(setting, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(UnknownNameError, match="There is no method called 'feccam'; did you mean 'fecam'?"):
+        bench(setting, ["d-cosine", "feccam"], out=out)
+    with pytest.raises(UnknownNameError, match="There is no protocol called 'cifar10'; did you mean 'cifar100'?"):
+        bench("cifar10", ["d-cosine"], out=out)
+    with pytest.raises(InputError, match="needs at least one method"):
+        bench(setting, [], out=out)
+    with pytest.raises(InputError, match="0 jobs were asked for"):
+        bench(setting, list(METHODS), out=out, jobs=0)
+    assert not out.exists()

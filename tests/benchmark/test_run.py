@@ -1,0 +1,167 @@
+import errno
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from masil.benchmark import RunRecord, read_run, run
+from masil.errors import InputError, StorageError, UnknownNameError
+from masil.methods import DCosine, Method
+
+
+class Stops(Method):
+    """Nearest mean, until someone presses Ctrl-C in draw `at`."""
+
+    citation = "none"
+    played = 0
+    at = 99
+
+    def __init__(self, *, total: int | None = None, seed: int = 0) -> None:
+        super().__init__(total=total, seed=seed)
+        self.inner = DCosine(total=total, seed=seed)
+        type(self).played += 1
+
+    def fit(self, activations: torch.Tensor, labels: torch.Tensor) -> None:
+        self.inner.fit(activations, labels)
+
+    def learn(self, activations: torch.Tensor, labels: torch.Tensor) -> None:
+        if type(self).played > type(self).at:
+            raise KeyboardInterrupt
+        self.inner.learn(activations, labels)
+
+    def predict(self, activations: torch.Tensor) -> torch.Tensor:
+        return self.inner.predict(activations)
+
+
+@pytest.fixture
+def stops(monkeypatch: pytest.MonkeyPatch) -> type[Stops]:
+    monkeypatch.setattr(Stops, "played", 0)
+    monkeypatch.setattr(Stops, "at", 99)
+    return Stops
+
+
+def same_figures(one: RunRecord, other: RunRecord) -> bool:
+    def figures(record: RunRecord) -> list[object]:
+        return [
+            [(row.accuracy, row.base, row.novel, row.harmonic_mean) for row in draw.sessions] for draw in record.draws
+        ]
+
+    return figures(one) == figures(other)
+
+
+def test_a_run_says_everything_needed_to_do_it_again(setting) -> None:
+    record = run(setting, "d-cosine", [2, 5], seed=7)
+    assert (record.method, record.protocol, record.dataset) == ("d-cosine", "small", "squares")
+    assert (record.way, record.shot, record.base_classes, record.seed) == (2, 3, 4, 7)
+    assert [draw.draw for draw in record.draws] == [2, 5]
+    assert [row.classes for row in record.draws[0].sessions] == [4, 6, 8]
+    assert record.draws[0].average == pytest.approx(sum(row.accuracy for row in record.draws[0].sessions) / 3)
+    assert set(record.versions) == {"masil", "python", "torch", "numpy"}
+    assert record.machine["device"] == "cpu"
+    assert record.memory["model_bytes"] == 8 * 48 * 4  # eight class means
+    assert record.memory["peak_bytes"] > 10_000_000
+    assert len(record.data_checksum) == 64
+    assert record.command
+    assert record.extras["cosines"]["test"][2][0] > record.extras["cosines"]["test"][2][1]
+
+
+def test_nothing_is_written_unless_it_is_asked_for(setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    run(setting, "d-cosine", 1)
+    assert list((tmp_path / "here").iterdir()) == []
+
+
+def test_without_draws_the_standard_shots_are_played_where_there_are_some(setting) -> None:
+    assert [draw.draw for draw in run(setting, "d-cosine").draws] == [0]
+    shots = {1: torch.tensor([4, 12, 20, 5, 13, 21]), 2: torch.tensor([6, 14, 22, 7, 15, 23])}
+    listed = replace(setting, dataset=replace(setting.dataset, shots=shots))
+    assert [draw.draw for draw in run(listed, "d-cosine").draws] == [None]
+
+
+@pytest.mark.parametrize("draws", [0, [], [-1]])
+def test_impossible_draws_are_refused(setting, draws) -> None:
+    with pytest.raises(InputError, match="Draws are counted from 0 and there must be one at least"):
+        run(setting, "d-cosine", draws)
+
+
+def test_ctrl_c_keeps_finished_draws_and_resume_plays_the_rest(setting, stops, tmp_path: Path) -> None:
+    whole = run(setting, stops, 3)
+    stops.played, stops.at = 0, 2
+    with pytest.raises(KeyboardInterrupt):
+        run(setting, stops, 3, out=tmp_path)
+    assert [draw.draw for draw in read_run(tmp_path).draws] == [0, 1]
+    stops.played, stops.at = 0, 99
+    resumed = run(setting, stops, 3, out=tmp_path, resume=True)
+    assert stops.played == 1
+    assert same_figures(resumed, whole)
+    assert read_run(tmp_path) == resumed
+
+
+def test_a_finished_run_is_not_played_or_written_again(setting, stops, tmp_path: Path) -> None:
+    first = run(setting, stops, 2, out=tmp_path)
+    with pytest.raises(StorageError, match="holds this run already, with 2 finished draws. Add --resume"):
+        run(setting, stops, 2, out=tmp_path)
+    assert same_figures(run(setting, stops, 2, out=tmp_path, resume=True), first)
+    assert stops.played == 2
+
+
+@pytest.mark.parametrize("resume", [True, False])
+def test_a_folder_with_another_run_is_left_alone(setting, tmp_path: Path, resume: bool) -> None:
+    run(setting, "d-cosine", 1, out=tmp_path)
+    before = (tmp_path / "run.json").read_bytes()
+    with pytest.raises(StorageError, match="holds another run: method 'd-cosine' there, 'teen' here"):
+        run(setting, "teen", 1, out=tmp_path, resume=resume)
+    other = replace(setting, protocol=replace(setting.protocol, name="large", shot=2))
+    with pytest.raises(StorageError, match="protocol 'small' there, 'large' here; shot 3 there, 2 here"):
+        run(other, "d-cosine", 1, out=tmp_path, resume=resume)
+    with pytest.raises(StorageError, match="seed 0 there, 4 here"):
+        run(setting, "d-cosine", 1, out=tmp_path, resume=resume, seed=4)
+    relabelled = replace(setting.dataset, train=setting.dataset.train.relabel(setting.dataset.train.labels.flip(0)))
+    with pytest.raises(StorageError, match="other images or labels there than here"):
+        run(replace(setting, dataset=relabelled), "d-cosine", 1, out=tmp_path, resume=resume)
+    assert (tmp_path / "run.json").read_bytes() == before
+
+
+def test_a_record_without_its_draws_is_not_written_over(setting, tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text("{}")
+    with pytest.raises(StorageError, match="holds the run.json of another run"):
+        run(setting, "d-cosine", 1, out=tmp_path, resume=True)
+
+
+def test_a_damaged_draw_is_said_to_be(setting, tmp_path: Path) -> None:
+    run(setting, "d-cosine", 1, out=tmp_path)
+    file = tmp_path / "draws" / "draw-0.json"
+    value = json.loads(file.read_text())
+    del value["seconds"]
+    file.write_text(json.dumps(value))
+    with pytest.raises(StorageError, match="draw-0.json is damaged or was changed by hand: 'seconds' is missing"):
+        run(setting, "d-cosine", 1, out=tmp_path, resume=True)
+
+
+def test_a_full_disk_costs_the_draw_under_way_and_no_other(
+    setting, stops, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Path.write_bytes
+
+    def full(self: Path, content: bytes) -> int:
+        if "draw-1" in self.name:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(self, content)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_bytes", full)
+        with pytest.raises(StorageError, match="The disk is full: .*draw-1.json was not written"):
+            run(setting, stops, 2, out=tmp_path)
+    assert [draw.draw for draw in read_run(tmp_path).draws] == [0]
+    assert not list(tmp_path.rglob("*.part"))
+    run(setting, stops, 2, out=tmp_path, resume=True)
+    assert stops.played == 3
+    assert [draw.draw for draw in read_run(tmp_path).draws] == [0, 1]
+
+
+def test_an_unknown_method_is_suggested(setting) -> None:
+    with pytest.raises(UnknownNameError, match="There is no method called 'masill'; did you mean 'masil'?"):
+        run(setting, "masill")

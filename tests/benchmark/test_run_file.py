@@ -1,0 +1,71 @@
+import json
+import statistics
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from masil.benchmark import RunRecord, mean_sessions, read_run, run, run_to_json, summary, write_run
+from masil.errors import StorageError
+
+
+@pytest.fixture
+def record(setting) -> RunRecord:
+    return run(setting, "d-cosine", 3)
+
+
+def test_a_record_comes_back_from_its_file(record: RunRecord, tmp_path: Path) -> None:
+    file = write_run(replace(record, extras={"history": [{"epoch": 1}]}), tmp_path)
+    assert file == tmp_path / "run.json"
+    assert read_run(file) == read_run(tmp_path) == replace(record, extras={"history": [{"epoch": 1}]})
+
+
+def test_means_stand_where_readers_look_first(record: RunRecord) -> None:
+    value = run_to_json(record)
+    assert list(value)[:7] == ["format", "version", "method", "protocol", "sessions", "summary", "draws"]
+    for number, row in enumerate(value["sessions"]):
+        own = [draw.sessions[number].accuracy for draw in record.draws]
+        assert row["accuracy"] == pytest.approx(statistics.fmean(own))
+        assert row["accuracy_std"] == pytest.approx(statistics.stdev(own))
+    assert value["sessions"][0]["novel"] is None
+    assert "novel_std" not in value["sessions"][0]
+    assert value["summary"]["draws"] == 3
+    assert value["summary"]["last"] == value["sessions"][-1]["accuracy"]
+    assert value["summary"]["harmonic_mean"] == value["sessions"][-1]["harmonic_mean"]
+
+
+def test_one_draw_has_no_deviation(record: RunRecord) -> None:
+    for values in (*mean_sessions(record.draws[:1]), summary(record.draws[:1])):
+        assert not [name for name in values if name.endswith("_std")]
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("[1, 2]", "is not a run of masil: its format should be 'masil-run' but is 'list'"),
+        ('{"format": "masil-cell", "version": 1}', "is not a run of masil: .* but is 'masil-cell'"),
+        ("{}", "but is 'no format'"),
+        ('{"format": "masil-run", "version": 2}', "version 2 .* reads versions up to 1; a newer masil wrote it"),
+        ('{"format": "masil-run"}', "damaged or was changed by hand: 'version' is missing"),
+        ('{"format": "masil-run", "version": 1, "draws": []}', "damaged or was changed by hand"),
+        ('{"format": "masil-run", "version": 1, "draws": [7]}', "damaged or was changed by hand"),
+        ('{"format": "masil-run", "vers', "cannot be read as JSON"),
+    ],
+)
+def test_what_is_no_run_is_said_to_be_none(tmp_path: Path, content: str, sentence: str) -> None:
+    (tmp_path / "run.json").write_text(content)
+    with pytest.raises(StorageError, match=sentence):
+        read_run(tmp_path)
+
+
+def test_a_file_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="There is no file"):
+        read_run(tmp_path)
+
+
+def test_a_missing_key_is_named(record: RunRecord, tmp_path: Path) -> None:
+    value = run_to_json(record)
+    del value["draws"][1]["sessions"][0]["base"]
+    (tmp_path / "other.json").write_text(json.dumps(value))
+    with pytest.raises(StorageError, match="'base' is missing"):
+        read_run(tmp_path / "other.json")

@@ -1,0 +1,86 @@
+"""`masil report` on runs made up in memory."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from masil.benchmark import DrawRecord, RunRecord, SessionRow, write_run
+from masil.cli.app import app
+from masil.errors import StorageError
+
+
+def report(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(app, ["report", *map(str, arguments)])
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    rows = (
+        SessionRow(0, 32, 90.0, 90.0, None, None, 1.0, 0.1),
+        SessionRow(1, 37, 85.0, 88.0, 60.0, 71.4, 0.1, 0.1),
+    )
+    run = RunRecord(
+        method="masil", protocol="characters", dataset="characters", way=5, shot=5, base_classes=32,
+        backbone="efficientnet_lite0", weights="imagenet", recipe=None, mode="strict", parameters={},
+        draws=(DrawRecord(None, rows, 87.5, 5.0, 70.0),), seed=0, command="masil run", versions={"masil": "0.1.0"},
+        commit=None, data_checksum="0a", machine={"cores": 2}, started="2026-01-02T03:04:05+00:00", seconds=3.0,
+        memory={},
+    )  # fmt: skip
+    folder = tmp_path / "results"
+    folder.mkdir()
+    write_run(run, tmp_path / "run").rename(folder / "a.json")
+    return folder
+
+
+def test_the_terminal_is_the_default(results: Path) -> None:
+    done = report(results)
+    assert done.exit_code == 0, done.output
+    assert "Characters: accuracy by session" in done.output
+    assert "85.00" in done.output
+    assert "not run" in done.output
+
+
+@pytest.mark.parametrize(
+    ("form", "piece"),
+    [("markdown", "## Characters"), ("latex", r"\begin{tabular}"), ("terminal", "measured by masil")],
+)
+def test_a_format_can_be_asked_for(results: Path, form: str, piece: str) -> None:
+    assert piece in report(results, "--format", form).output
+
+
+def test_the_document_is_written_and_checked(results: Path, tmp_path: Path) -> None:
+    file = tmp_path / "results.md"
+    missing = report(results, "--check", file)
+    assert missing.exit_code == 1
+    assert "makes it" in missing.output
+    assert report(results, "-o", file).exit_code == 0
+    current = report(results, "--check", file)
+    assert (current.exit_code, current.output) == (0, f"{file} is current.\n")
+    file.write_text(file.read_text(encoding="utf-8").replace("85.00", "95.00"), encoding="utf-8")
+    stale = report(results, "--check", file)
+    assert stale.exit_code == 1
+    assert f"is not what the runs say now; `masil report {results} -o {file}` brings it up to date." in stale.output
+
+
+def test_the_page_goes_beside_the_run_or_where_it_is_told(results: Path, tmp_path: Path) -> None:
+    assert report(results / "a.json", "--format", "html").exit_code == 0
+    assert (results / "report.html").is_file()
+    assert report(results, "-o", tmp_path / "page.html").exit_code == 0
+    assert (tmp_path / "page.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_figures_on_demand(results: Path, tmp_path: Path) -> None:
+    assert report(results, "--figures", tmp_path / "f").exit_code == 0
+    assert {file.suffix for file in (tmp_path / "f").iterdir()} == {".svg", ".pdf", ".png"}
+
+
+def test_one_run_is_not_asked_for_other_methods(results: Path) -> None:
+    assert "iCaRL" not in report(results / "a.json", "--format", "markdown").output
+
+
+def test_an_empty_folder_is_a_sentence(tmp_path: Path) -> None:
+    done = report(tmp_path)
+    assert isinstance(done.exception, StorageError)
+    assert str(done.exception).startswith(f"There is no run in {tmp_path};")

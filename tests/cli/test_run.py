@@ -1,0 +1,152 @@
+import json
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from masil.backbones import create
+from masil.benchmark import read_run
+from masil.cli import main
+from masil.cli.app import app
+from masil.data import DATASETS, ArrayImages, Dataset, Source
+from masil.errors import InputError, StorageError, UnknownNameError
+from masil.hardware import Hardware, torch_version
+from masil.hardware.answers import keep
+from masil.hardware.machine import key
+from masil.methods import METHODS, DCosine, Method
+from masil.protocol import PROTOCOLS, Protocol
+from masil.report import write_report
+from masil.training import RECIPES, Recipe, save_weights
+
+SHAPE = Protocol("squares", "squares", base_classes=4, sessions=2, way=2, shot=3)
+TINY = Recipe(name="tiny", backbone="resnet20", width=0.5, framing=(16, 16), stages=((1, 16),), batch=8, compile=False)
+
+
+def squares(_root: Path) -> Dataset:
+    generator = np.random.default_rng(0)
+    colours = generator.integers(0, 256, (8, 3, 1, 1))
+
+    def part(each: int) -> ArrayImages:
+        labels = torch.arange(8).repeat(each)
+        pixels = colours[labels] + generator.integers(-20, 21, (len(labels), 3, 16, 16))
+        return ArrayImages(pixels.clip(0, 255).astype(np.uint8), labels)
+
+    return Dataset("squares", tuple("abcdefgh"), part(4), part(3), notes=("one square is missing.",))
+
+
+@pytest.fixture(autouse=True)
+def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A small protocol and a random backbone for it, on a machine that is known."""
+    monkeypatch.setenv("MASIL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.chdir(tmp_path)
+    keep(Hardware("cpu", {"cpu": "float32"}, None, 1, "torch", torch_version(), key(), "2026-01-02T03:04:05+00:00"))
+    monkeypatch.setitem(PROTOCOLS, "squares", SHAPE)
+    monkeypatch.setitem(DATASETS, "squares", Source(lambda root: root, squares))
+    monkeypatch.setattr("masil.report.write_report", lambda _, folder: folder / "report.html")  # takes seconds
+    save_weights(create("resnet20"), tmp_path / "weights.safetensors")
+    return ["squares", "--method", "d-cosine", "--backbone", "resnet20", "--weights", "weights.safetensors"]
+
+
+def masil(*arguments: str, code: int = 0) -> str:
+    done = CliRunner().invoke(app, ["run", *arguments], catch_exceptions=False)
+    assert done.exit_code == code, done.output
+    return done.output
+
+
+def test_one_draw_is_a_line_a_session_and_writes_nothing(options: list[str], tmp_path: Path) -> None:
+    before = set(tmp_path.iterdir()) | {tmp_path / "cache"}
+    said = masil(*options)
+    assert "Note: one square is missing." in said
+    assert "Shots: draw 0 (no standard lists found)." in said
+    assert "squares: d-cosine on resnet20, 2-way 3-shot, %" in said
+    assert [line.split("│")[1:3] for line in said.splitlines() if re.match(r"│ +\d", line)] == [
+        ["       0 ", "       4 "], ["       1 ", "       6 "], ["       2 ", "       8 "],
+    ]  # fmt: skip
+    assert re.search(r"average \d+\.\d\d   performance drop -?\d+\.\d\d   generalised accuracy \d+\.\d\d\n", said)
+    assert "±" not in said
+    assert set(tmp_path.iterdir()) == before
+
+
+def test_several_draws_leave_a_record_and_a_report(options: list[str], tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("masil.report.write_report", write_report)
+    said = masil(*options, "--draws", "2", "--seed", "3", "--flip", "--out", "out")
+    assert "mean ± std of 2 draws" in said
+    assert re.search(r"average \d+\.\d\d ± \d+\.\d\d ", said)
+    assert "report.html" in said
+    record = read_run(tmp_path / "out")
+    assert [draw.draw for draw in record.draws] == [0, 1]
+    assert (record.seed, record.flip) == (3, True)
+    assert len(record.weights) == 64
+    assert "d-cosine" in (tmp_path / "out" / "report.html").read_text()
+    value = json.loads((tmp_path / "out" / "run.json").read_text())
+    assert value["method"] == "d-cosine"
+    assert f"{value['sessions'][-1]['accuracy']:.2f} ± {value['sessions'][-1]['accuracy_std']:.2f}" in said
+
+
+def test_a_folder_is_not_written_over_but_can_be_gone_on_with(options: list[str], tmp_path: Path) -> None:
+    masil(*options, "--draw", "5", "--out", "out")
+    with pytest.raises(StorageError, match="out holds this run already, with 1 finished draw. Add --resume"):
+        masil(*options, "--draw", "5", "--out", "out")
+    with pytest.raises(StorageError, match="holds another run: method 'd-cosine' there, 'teen' here"):
+        masil(*options, "--draw", "5", "--out", "out", "--method", "teen", "--resume")
+    masil(*options, "--draw", "5", "--out", "out", "--resume")
+    assert [draw.draw for draw in read_run(tmp_path / "out").draws] == [5]
+
+
+def test_a_recipe_trains_the_base_session_first(options: list[str], tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setitem(RECIPES, "tiny", TINY)
+    masil(*options, "--recipe", "tiny", "--out", "out")
+    record = read_run(tmp_path / "out")
+    assert record.recipe == "tiny"
+    assert [row["epoch"] for row in record.extras["history"]] == [1]
+    assert "d-cosine on resnet20" in masil(*options, "--checkpoint", "out/base")
+    monkeypatch.setitem(PROTOCOLS, "squares", replace(SHAPE, base_classes=2))
+    with pytest.raises(InputError, match="base is of another protocol: its recipe is 'tiny' and it knows 4 base class"):
+        masil(*options, "--checkpoint", "out/base")
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        (["--method", "masill"], "There is no method called 'masill'; did you mean 'masil'?"),
+        (["--backbone", "resnet21"], "There is no backbone called 'resnet21'; did you mean 'resnet20'?"),
+        (["--recipe", "cub200-gentl", "--out", "out"], "There is no recipe called 'cub200-gentl'; did you mean"),
+        (["--weights", "nowhere.safetensors"], "nowhere.safetensors"),
+        (["--draws", "2", "--draw", "1"], "give one of the two"),
+        (["--draws", "0"], "there must be one at least"),
+        (["--resume"], "--resume goes on with the run in a folder; name it with --out"),
+        (["--recipe", "cifar100-fast"], "trains a base session in OUT/base; name the folder with --out"),
+        (["--checkpoint", "nowhere"], "There is no base session in nowhere"),
+    ],
+)
+def test_bad_input_is_a_sentence(options: list[str], more: list[str], sentence: str) -> None:
+    with pytest.raises((InputError, StorageError, UnknownNameError), match=re.escape(sentence)):
+        masil(*options, *more)
+
+
+def test_ctrl_c_is_exit_code_130_and_keeps_finished_draws(
+    options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = []
+
+    def stopping(**settings: int) -> Method:
+        if made:
+            raise KeyboardInterrupt
+        made.append(DCosine(**settings))
+        return made[0]
+
+    monkeypatch.setitem(METHODS, "d-cosine", stopping)
+    monkeypatch.setattr(sys, "argv", ["masil", "run", *options, "--draws", "2", "--out", "out"])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code == 130
+    assert "finished draws are kept in out; --resume goes on after them." in capsys.readouterr().err
+    record = read_run(tmp_path / "out")
+    assert [draw.draw for draw in record.draws] == [0]
+    assert record.command.startswith("masil run squares --method d-cosine")
