@@ -1,0 +1,66 @@
+"""Runs made up in memory, small and plain."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from masil.benchmark import DrawRecord, RunRecord, SessionRow
+
+
+def _draw(draw: int | None, accuracies: list[float]) -> DrawRecord:
+    rows = tuple(
+        SessionRow(
+            session=session,
+            classes=60 + 5 * session,
+            accuracy=accuracy,
+            base=accuracy + 5,
+            novel=accuracy - 20 if session else None,
+            harmonic_mean=accuracy - 10 if session else None,
+            learn_seconds=1.5,
+            predict_seconds=0.5,
+        )
+        for session, accuracy in enumerate(accuracies)
+    )
+    size = len(rows)
+    confusion = tuple(tuple(8 if i == j else 1 for j in range(size)) for i in range(size))
+    return DrawRecord(
+        draw, rows, sum(accuracies) / size, accuracies[0] - accuracies[-1], generalised=40.0, confusion=confusion
+    )
+
+
+def _record(method: str = "masil", lasts: tuple[float, ...] = (55.0,), sessions: int = 9, **changes: Any) -> RunRecord:
+    """A run whose accuracy falls in equal steps from 80 to each of `lasts`, one draw for each."""
+    draws = []
+    for number, last in enumerate(lasts):
+        accuracies = [80 + (last - 80) * session / max(sessions - 1, 1) for session in range(sessions)]
+        draws.append(_draw(number if len(lasts) > 1 else None, accuracies))
+    values: dict[str, Any] = {
+        "method": method,
+        "protocol": "cifar100",
+        "dataset": "cifar100",
+        "way": 5,
+        "shot": 5,
+        "base_classes": 60,
+        "backbone": "resnet18",
+        "weights": "0123456789abcdef",
+        "recipe": "cifar100-fast",
+        "mode": "strict",
+        "parameters": {"v": 64},
+        "draws": tuple(draws),
+        "seed": 0,
+        "command": f"masil run cifar100 --method {method}",
+        "versions": {"masil": "0.1.0", "python": "3.11", "torch": "2.13", "numpy": "2.1"},
+        "commit": "1a1d552",
+        "data_checksum": "sha256:0a1b",
+        "machine": {"cpu": "a processor", "cores": 2},
+        "started": "2026-01-02T03:04:05+00:00",
+        "seconds": 83.0,
+        "memory": {"model_bytes": 1_500_000, "peak_bytes": 2_000_000_000},
+    }
+    return RunRecord(**(values | changes))
+
+
+@pytest.fixture
+def record() -> Callable[..., RunRecord]:
+    return _record

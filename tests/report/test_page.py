@@ -1,0 +1,112 @@
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from masil.benchmark import RunRecord
+from masil.errors import InputError
+from masil.report import Picture, concept_gallery, html_report, write_report
+
+Make = Callable[..., RunRecord]
+
+
+class Page(HTMLParser):
+    """What a page is made of, and whether everything is closed in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+def test_the_page_is_one_well_formed_file_that_needs_no_network(record: Make, tmp_path: Path) -> None:
+    path = write_report([record(lasts=(54.0, 55.0)), record("teen", (50.0, 51.0))], tmp_path)
+    text = path.read_text(encoding="utf-8")
+    page = Page(text)
+    assert path == tmp_path / "report.html"
+    assert not re.search(r"https?://|@import|<script|<link|src=", text)
+    ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    assert all(svg["role"] == "img" and svg["aria-label"] for svg in page.all("svg"))
+    assert all("scope" in heading for heading in page.all("th"))
+    assert len(page.all("table")) == len(page.all("caption"))
+    assert page.all("html") == [{"lang": "en"}]
+    assert "prefers-color-scheme: dark" in text
+    assert "@media print" in text
+    assert sorted(file.name for file in (tmp_path / "figures").iterdir()) == [
+        f"cifar100-{name}.{kind}"
+        for name in ("accuracy", "base-novel", "masil-confusion", "time")
+        for kind in ("pdf", "svg")
+    ]
+
+
+def test_it_says_the_numbers_and_how_to_measure_them_again(record: Make) -> None:
+    text = html_report([record(lasts=(54.0, 55.0, 56.0))])
+    assert "<h1>MASIL on CIFAR-100</h1>" in text
+    assert '55.00<span class="spread">±&#8239;1.00</span>' in text
+    assert "published MASIL 57.23" in text
+    assert "git checkout 1a1d552\nmasil run cifar100 --method masil" in text
+    for fact in (
+        "a processor",
+        "sha256:0a1b",
+        "torch 2.13",
+        "2026-01-02T03:04:05+00:00",
+        "1 min 23 s",
+        "seeds 0, 1, 2",
+    ):
+        assert fact in text
+
+
+def test_text_of_a_record_is_shown_and_never_obeyed(record: Make) -> None:
+    nasty = '"><script>alert(1)</script>'
+    text = html_report([record(nasty, protocol=nasty, backbone=nasty, command=nasty, machine={"cpu": nasty})])
+    assert "<script" not in text
+    assert "&lt;script&gt;alert(1)" in text
+
+
+def test_the_same_runs_in_any_order_give_the_same_page(record: Make) -> None:
+    runs = [record(sessions=2), record(protocol="characters", sessions=1)]
+    assert html_report(runs) == html_report(runs[::-1])
+
+
+def test_ablation_shows_when_a_row_of_it_was_run(record: Make) -> None:
+    assert "Ablation" not in html_report([record(sessions=2)])
+    assert "<caption>Ablation: accuracy" in html_report([record("nc-ce", sessions=2)])
+
+
+def test_further_pictures_come_in(record: Make, tmp_path: Path) -> None:
+    gallery = concept_gallery(np.zeros((1, 2, 4, 4, 3), dtype=np.uint8), [1.0])
+    page = write_report(
+        [record(sessions=2)], tmp_path, [Picture("concepts", gallery, "Nearest crops.", "Two crops.")], ["png"]
+    )
+    assert "<figcaption>Nearest crops.</figcaption>" in page.read_text(encoding="utf-8")
+    assert (tmp_path / "figures" / "concepts.png").is_file()
+
+
+def test_runs_that_cannot_be_shown_are_sentences(record: Make) -> None:
+    with pytest.raises(InputError, match="There is no run to report"):
+        html_report([])
+    with pytest.raises(InputError, match="'masil' on 'cifar100' holds no session"):
+        html_report([record(draws=())])
+    uneven = record().draws + record(sessions=4).draws
+    with pytest.raises(InputError, match="draws of 4 and of 9 sessions"):
+        html_report([record(draws=uneven)])

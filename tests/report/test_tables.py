@@ -1,0 +1,128 @@
+from collections.abc import Callable
+
+import pytest
+
+from masil.benchmark import RunRecord
+from masil.report import Cell, Column, Row, Table, ablation_table, balance_table, concept_table, session_table
+from masil.report.table import ranked
+
+Make = Callable[..., RunRecord]
+
+
+def rows(table: Table, group: int) -> dict[str, list[str]]:
+    return {row.label: row.texts(len(table.columns)) for row in table.groups[group].rows}
+
+
+def test_a_cell_as_people_write_it() -> None:
+    assert Cell(57.234).text() == "57.23"
+    assert Cell(57.234, 0.312).text() == "57.23 ± 0.31"
+    assert Cell(1.12, form="+.2f").text() == "+1.12"
+    assert Cell(-1.12, 0.5, form="+.2f").text() == "−1.12 ± 0.50"
+    assert Cell(-5.22e-4, form=".2e").text() == "−5.22e−04"
+    assert Cell().text() == "–"
+
+
+def test_published_and_measured_rows_are_in_groups_of_their_own(record: Make) -> None:
+    table = session_table("cifar100", [record()])
+    assert [group.title for group in table.groups] == ["published (Khandelwal, 2023)", "measured by masil"]
+    assert [row.label for row in table.groups[1].rows] == ["MASIL"]
+    assert len(table.groups[0].rows) == 14
+    assert all(not row.detail for row in table.groups[0].rows)
+    assert table.groups[1].rows[0].detail == "resnet18, trained by cifar100-fast, standard shots"
+
+
+def test_relative_improvement_is_computed_within_a_group(record: Make) -> None:
+    table = session_table(
+        "cifar100", [record(), record("d-cosine", (52.5,)), record("teen", (54.0,), backbone="other")]
+    )
+    published, measured = rows(table, 0), rows(table, 1)
+    assert published["ALICE"][-1] == "+3.13"  # the paper prints +2.05
+    assert published["NC-FSCIL"][-1] == "+1.12"
+    assert published["MASIL"][-1] == "–"
+    assert measured["D-Cosine"][-1] == "+2.50"
+    assert measured["TEEN"][-1] == "–"  # no MASIL on its backbone
+    assert any("56.15" in note for note in table.notes)
+
+
+def test_masil_with_the_same_weights_is_the_one_compared_with(record: Make) -> None:
+    runs = [record(weights="a"), record(lasts=(60.0,), weights="b"), record("teen", (50.0,), weights="b")]
+    assert rows(session_table("cifar100", runs), 1)["TEEN"][-1] == "+10.00"
+
+
+def test_several_draws_are_a_mean_and_a_deviation(record: Make) -> None:
+    table = session_table("cifar100", [record(lasts=(54.0, 55.0, 56.0))])
+    texts = rows(table, 1)["MASIL"]
+    assert texts[0] == "80.00 ± 0.00"
+    assert texts[8] == "55.00 ± 1.00"
+    assert texts[9] == "67.50 ± 0.50"
+    assert table.groups[1].rows[0].detail.endswith("3 draws")
+    assert table.notes[0].startswith("Mean ± standard deviation")
+
+
+def test_what_was_not_run_is_said(record: Make) -> None:
+    assert rows(session_table("cifar100", [], ["icarl"]), 1) == {"every method": ["not run"] + [""] * 10}
+    partly = rows(session_table("cifar100", [record()], ["masil", "icarl"]), 1)
+    assert partly["iCaRL"][0] == "not run"
+    assert partly["MASIL"][8] == "55.00"
+
+
+def test_a_protocol_without_published_rows_has_measured_ones_alone(record: Make) -> None:
+    table = session_table("characters", [record(protocol="characters", sessions=7)])
+    assert [group.title for group in table.groups] == ["measured by masil"]
+    assert len(table.columns) == 9
+
+
+def test_a_shorter_run_says_which_sessions_were_not_run(record: Make) -> None:
+    assert rows(session_table("cifar100", [record(sessions=3)]), 1)["MASIL"][3] == "not run"
+
+
+def test_chosen_on_test_images_is_said(record: Make) -> None:
+    assert (
+        "epoch chosen on base test images" in session_table("cifar100", [record(mode="paper")]).groups[1].rows[0].detail
+    )
+
+
+def test_the_best_of_a_group_is_marked_as_shown() -> None:
+    columns = (Column("a", rank=True), Column("b"))
+    marked = ranked(columns, [Row("x", (Cell(1.001), Cell(2.0))), Row("y", (Cell(1.004), Cell(1.0))), Row("z")])
+    assert [[cell.best for cell in row.cells] for row in marked] == [[True, False], [True, False], []]
+    alone = ranked(columns, [Row("x", (Cell(1.0), Cell(2.0))), Row("z")])
+    assert not alone[0].cells[0].best
+
+
+def test_balance_of_old_and_new(record: Make) -> None:
+    texts = rows(balance_table("cifar100", [record()]), 0)["MASIL"]
+    assert texts == ["60.00", "35.00", "45.00", "25.00", "40.00", "13.50", "1.50"]
+
+
+def test_ablation_has_five_rows_and_three_data_sets(record: Make) -> None:
+    nothing = ablation_table([])
+    assert [len(group.rows) for group in nothing.groups] == [5, 5]
+    assert set(map(tuple, rows(nothing, 1).values())) == {("not run", "", "", "", "", "")}
+    assert nothing.headings()[2:4] == ["CIFAR-100 final", "CIFAR-100 average"]
+    some = ablation_table([record(), record("nc-fscil", (50.0,)), record("teen")])
+    measured = rows(some, 1)
+    assert measured["MASIL"] == ["not run", "not run", "55.00", "67.50", "not run", "not run"]
+    assert measured["NC + ETF loss"][2] == "50.00"
+    assert measured["NC + CE"] == ["not run"] * 6
+    assert rows(some, 0)["NC + CE"][0] == "56.66"
+
+
+def test_the_newest_of_several_ablation_runs_is_shown_and_said(record: Make) -> None:
+    runs = [record(started="2026-02-01"), record(lasts=(40.0,), started="2026-01-01")]
+    table = ablation_table(runs)
+    assert rows(table, 1)["MASIL"][2] == "55.00"
+    assert "newest" in table.notes[-1]
+
+
+def test_concept_cosines(record: Make) -> None:
+    run = record(extras={"concept_cosine": {"plain": 0.17, "centred": -0.0159}})
+    table = concept_table([run])
+    assert rows(table, 0)["CIFAR-100"] == ["−8.78e−03"]
+    assert rows(table, 1) == {"CIFAR-100, centred": ["−1.59e−02"], "CIFAR-100, plain": ["1.70e−01"]}
+    assert rows(concept_table([record()]), 1) == {"every data set": ["not run"]}
+
+
+@pytest.mark.parametrize(("lasts", "said"), [((55.0,), "standard shots"), ((1.0, 2.0), "2 draws")])
+def test_the_shots_are_said(record: Make, lasts: tuple[float, ...], said: str) -> None:
+    assert said in session_table("cifar100", [record(lasts=lasts)]).groups[1].rows[0].detail
