@@ -1,0 +1,140 @@
+"""How fast MASIL learns and answers, and what it keeps: python benchmarks/learner.py [--omniglot] [--out FILE]
+
+  session     `learn` of 25 shots, 5 new classes, 95 known, from ready activations (512 and 1,280 features)
+  images      the same from 25 photos in memory through EfficientNet-Lite0
+  predict     what `predict` adds to the backbone's own time, batches of 64
+  memory      bytes that each further class adds
+  omniglot    1,200 base classes, then 40 sessions of 10: how the time of a session grows with the classes known
+Goals: a session under 0.2 s from activations and under 2 s from images; predict adds under 5 %; on Omniglot the time of
+a session grows no faster than the number of known classes. Medians over the rounds; Omniglot is found by MASIL_DATA.
+"""
+
+import argparse
+import math
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from masil import Masil
+from masil.backbones import ActivationStore, create, open_engine
+from masil.data import Images, load
+from masil.files import write_json
+from masil.hardware import cpu_model, usable_cores
+from masil.protocol import PROTOCOLS, sessions
+
+GOALS = {"session": 0.2, "images": 2.0, "predict": 0.05}
+
+
+def timed(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def clusters(classes: range, each: int, features: int, seed: int) -> tuple[Tensor, list[int]]:
+    """Draw activations around one direction a class."""
+    draw = torch.Generator().manual_seed(seed)
+    centres = torch.rand(classes.stop, features, generator=torch.Generator().manual_seed(0)).pow(4)
+    codes = torch.tensor(classes).repeat_interleave(each)
+    return (centres[codes] + 0.2 * torch.rand(len(codes), features, generator=draw)), codes.tolist()
+
+
+def session(features: int, rounds: int) -> dict[str, float]:
+    """Teach 5 classes beside 95, again and again."""
+    model = Masil(backbone=None).fit(*clusters(range(95), 50, features, 1))
+    shots = clusters(range(95, 100), 5, features, 2)
+    seconds = []
+    for _ in range(rounds):
+        seconds.append(timed(lambda: model.learn(*shots)))
+        model.undo()
+    return {"seconds": statistics.median(seconds), "bytes_per_class": model.memory_.bytes_per_class}
+
+
+def from_images(rounds: int) -> dict[str, float]:
+    """Teach from photos, and compare `predict` with the engine alone."""
+    random = np.random.default_rng(0)
+    photos = random.integers(0, 256, (64, 224, 224, 3), dtype=np.uint8)
+    model = Masil().fit(photos[:40], [str(i % 10) for i in range(40)])
+    new = [f"new {i % 5}" for i in range(25)]
+    learning, ratios = [], []
+    engine = open_engine(create("efficientnet_lite0", weights="imagenet"), device="cpu")
+    pixels = torch.from_numpy(photos.transpose(0, 3, 1, 2).copy())
+    engine.run(pixels), model.predict(photos)
+    for _ in range(rounds):
+        learning.append(timed(lambda: model.learn(photos[:25], new)))
+        model.undo()
+        bare = timed(lambda: engine.run(pixels))
+        ratios.append(timed(lambda: model.predict(photos)) / bare - 1)
+    return {"learn_seconds": statistics.median(learning), "predict_adds": statistics.median(ratios)}
+
+
+def omniglot() -> dict[str, Any]:
+    """Play all 40 sessions on Lite0's activations, timing each; the exponent is that of known classes in its time."""
+    shape = PROTOCOLS["omniglot"]
+    backbone, store = create("efficientnet_lite0", weights="imagenet"), ActivationStore()
+
+    def activations(images: Images) -> Tensor:
+        return store.get(backbone, images)
+
+    model = Masil(backbone=None)
+    learn, predict, known = [], [], []
+    for part in sessions(shape, load("omniglot"), 0):
+        shots, names = activations(part.train), part.train.labels.tolist()
+        if part.number == 0:
+            base = timed(lambda shots=shots, names=names: model.fit(shots, names))
+            continue
+        known.append(len(model.classes_))
+        learn.append(timed(lambda shots=shots, names=names: model.learn(shots, names)))
+        asked = shots[torch.arange(1000) % len(shots)]
+        predict.append(timed(lambda asked=asked: model.predict(asked)))
+    tested = activations(part.test)
+    accuracy = float((torch.as_tensor(model.predict(tested)) == part.test.labels).float().mean())
+    return {
+        "fit_seconds": base,
+        "first_seconds": statistics.median(learn[:5]),
+        "last_seconds": statistics.median(learn[-5:]),
+        "exponent": math.log(statistics.median(learn[-5:]) / statistics.median(learn[:5]))
+        / math.log(known[-3] / known[2]),
+        "predict_1000_seconds": statistics.median(predict[-5:]),
+        "accuracy_of_1600": accuracy,
+        "memory_bytes": model.memory_.nbytes,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--omniglot", action="store_true", help="also the 1,600 classes")
+    parser.add_argument("--out", type=Path, help="write the figures here as JSON")
+    args = parser.parse_args()
+    found: dict[str, Any] = {"processor": cpu_model(), "cores": usable_cores(), "python": platform.python_version()}
+    for features in (512, 1280):
+        found[f"session_{features}"] = one = session(features, args.rounds)
+        print(
+            f"session, {features} features: {1e3 * one['seconds']:.1f} ms (goal {1e3 * GOALS['session']:.0f}), "
+            f"{one['bytes_per_class']:,} bytes a class"
+        )
+    found["images"] = one = from_images(args.rounds)
+    print(f"session from 25 photos: {one['learn_seconds']:.2f} s (goal {GOALS['images']})")
+    print(f"predict adds {100 * one['predict_adds']:.1f} % to the engine (goal {100 * GOALS['predict']:.0f} %)")
+    if args.omniglot:
+        found["omniglot"] = one = omniglot()
+        print(
+            f"omniglot: fit {one['fit_seconds']:.1f} s; sessions {1e3 * one['first_seconds']:.1f} ms first, "
+            f"{1e3 * one['last_seconds']:.1f} ms last, growing as classes^{one['exponent']:.2f} (goal <= 1); "
+            f"1,000 predictions {1e3 * one['predict_1000_seconds']:.0f} ms; {100 * one['accuracy_of_1600']:.1f} % of "
+            f"1,600 classes right"
+        )
+    if args.out:
+        write_json(args.out, found)
+
+
+if __name__ == "__main__":
+    main()
