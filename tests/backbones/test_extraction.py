@@ -138,3 +138,13 @@ def test_an_image_that_cannot_be_read() -> None:
     assert next(parts)[0] == 0
     with pytest.raises(DataError, match=r"b\.jpg is damaged"):
         next(parts)
+
+
+def test_an_engine_that_is_open_is_used_as_it_is() -> None:
+    class Ones(Engine):
+        size = None
+
+        def _activations(self, pixels: torch.Tensor) -> torch.Tensor:
+            return torch.ones(len(pixels), 32)
+
+    assert torch.equal(extract(tiny(), images(5), engine=Ones(), device="no such device"), torch.ones(5, 32))

@@ -26,18 +26,20 @@ def extract(
     framing: Framing | None = None,
     flip: bool = False,
     batch: int | None = None,
-    engine: str = "auto",
+    engine: str | Engine = "auto",
     device: str = "auto",
 ) -> Tensor:
     """Give the activations float32 [n d] of `images`, framed as the backbone expects or as `framing` says.
 
-    With `flip`, those of the mirrored images.
+    With `flip`, those of the mirrored images. `engine` is the name of one, or one that is open for this backbone.
     """
     framing = framing or backbone.framing
     out = torch.empty(len(images), backbone.features)
     if len(images):
         with bar("Extracting activations", len(images)) as advance:
-            runner = open_engine(backbone, engine=engine, device=device, size=framing.crop)
+            runner = engine
+            if isinstance(runner, str):
+                runner = open_engine(backbone, engine=runner, device=device, size=framing.crop)
             for start, rows in stream(runner, images, framing, flip=flip, batch=batch):
                 out[start : start + len(rows)] = rows
                 advance(len(rows))

@@ -63,7 +63,7 @@ class Encoder:
             return given
         assert self.backbone is not None
         if len(given) > MANY:
-            return extract(self.backbone, given, device=self.device)
+            return extract(self.backbone, given, engine=self._opened())
         rows = [torch.empty(0, self.backbone.features)]
         starts = range(0, len(given), BATCH)
         for start in track(starts, "Looking at images") if len(starts) > 1 else starts:
@@ -92,11 +92,15 @@ class Encoder:
                 advance(len(pixels))
         return found
 
-    def _run(self, pixels: Tensor, given: Images, start: int, count: int) -> Tensor:
+    def _opened(self) -> Engine:
+        """Give the engine, which stays open: to export and check a graph takes longer than a few images do."""
         assert self.backbone is not None
         if self._engine is None:
             self._engine = open_engine(self.backbone, device=self.device)
-        rows = self._engine.run(pixels)
+        return self._engine
+
+    def _run(self, pixels: Tensor, given: Images, start: int, count: int) -> Tensor:
+        rows = self._opened().run(pixels)
         right = ((rows >= 0) & rows.isfinite()).all(1)
         if not bool(right.all()):
             at = start + int((~right).nonzero()[0]) // count

@@ -55,7 +55,7 @@ class _OnFrame(Method):
     citation = MasilMethod.citation
     alpha: ClassVar[float | Literal["auto"]]
 
-    def __init__(self, *, total: int | None = None, seed: int = 0, steps: int = 600, lr: float = 0.25) -> None:
+    def __init__(self, *, total: int | None = None, seed: int = 0, steps: int = 300, lr: float = 0.25) -> None:
         super().__init__(total=total, seed=seed)
         self.steps, self.lr = steps, lr
         self.inner_: MasilMethod | None = None

@@ -20,6 +20,7 @@ from masil.methods.method import Method
 from masil.methods.taught import check_features, check_total, class_means, new_classes, taught
 
 FEATURES = 512  # of the embeddings, if that is room enough for the frame
+HIDDEN = 1024  # the original's width for a ResNet-18; wider backbones get no more
 
 
 class FineTuned(Method):
@@ -33,7 +34,7 @@ class FineTuned(Method):
         *,
         total: int | None = None,
         seed: int = 0,
-        steps: int = 600,
+        steps: int = 300,
         lr: float = 0.25,
         session_steps: int = 100,
         session_lr: float = 0.05,
@@ -51,7 +52,7 @@ class FineTuned(Method):
         self.scale_ = float(activations.norm(dim=1).mean().clamp_min(1e-12))
         room = check_total(k if self.total is None else self.total, k) if self.framed else k
         features = max(FEATURES, room)
-        self.g_ = Projection(d, features, generator=self.generator_)
+        self.g_ = Projection(d, features, hidden=[min(2 * d, HIDDEN)] * 2, generator=self.generator_)
         self.vectors_ = (
             simplex_etf(room, features, self.generator_)
             if self.framed
