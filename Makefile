@@ -18,6 +18,7 @@ check: setup
 	$(BIN)/ruff format --check
 	$(BIN)/lint-imports
 	$(BIN)/mypy
+	$(BIN)/masil report results --check docs/results.md
 
 setup:
 	@$(PYTHON) scripts/setup.py
