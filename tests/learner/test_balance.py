@@ -71,7 +71,7 @@ def test_pairs_of_images_are_estimated_from_means() -> None:
     means = h.view(600, 5, 8).mean(1)
     far = cloud(20_000, 8, 5)
     truth = float((far[:10_000] * far[10_000:]).sum(1).mean())
-    assert pairwise(means, torch.full((600,), 5)) == pytest.approx(truth, abs=0.02)
+    assert float(pairwise(means, torch.full((600,), 5))) == pytest.approx(truth, abs=0.02)
 
 
 def test_held_out_images_speak_for_their_class_and_for_those_without() -> None:

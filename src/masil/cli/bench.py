@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from masil.cli import options
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -21,14 +23,9 @@ def bench(
         int | None, typer.Option(help="Play this many draws of the shots; 5 if nothing is said.", show_default=False)
     ] = None,
     standard: Annotated[bool, typer.Option("--standard", help="Play the field's standard shots instead.")] = False,
-    backbone: Annotated[str, typer.Option(help="The backbone that makes the activations.")] = "efficientnet_lite0",
-    weights: Annotated[
-        str, typer.Option(help="A weight file of that backbone, or 'imagenet' for the one that came with pip.")
-    ] = "imagenet",
-    checkpoint: Annotated[
-        Path | None,
-        typer.Option(help="A folder of `masil train`, whose backbone is taken instead.", show_default=False),
-    ] = None,
+    backbone: options.Backbone = "efficientnet_lite0",
+    weights: options.Weights = "imagenet",
+    checkpoint: options.Checkpoint = None,
     recipe: Annotated[
         str | None,
         typer.Option(
@@ -37,18 +34,14 @@ def bench(
             show_default=False,
         ),
     ] = None,
-    data: Annotated[
-        Path | None, typer.Option(help="Folder of data sets; else MASIL_DATA, else the cache.", show_default=False)
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of everything else that is random in a method.")] = 0,
-    flip: Annotated[
-        bool, typer.Option("--flip", help="Average activations over an image and its mirror image.")
-    ] = False,
+    data: options.Data = None,
+    seed: options.MethodSeed = 0,
+    flip: options.Flip = False,
     jobs: Annotated[
         int | None, typer.Option("--jobs", "-j", help="Cells at a time; else one a core.", show_default=False)
     ] = None,
-    download: Annotated[bool, typer.Option("--download", help="Download the data set if it is not there.")] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    download: options.Download = False,
+    device: options.Device = "auto",
 ) -> None:
     """Judge many methods by one protocol. Stop it whenever you like: the same command goes on where it was."""
     from masil.hardware import probe

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from masil.cli import options
 from masil.cli.photos import load_model, percent, plural, print_json, print_table, read_photos, say
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ def evaluate(
         typer.Option(min=0, max=1, help="Exit with 1 if fewer of the photos are right.", show_default=False),
     ] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out files that are no photos.")] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    device: options.Device = "auto",
     json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
 ) -> None:
     """Test a model on photos that it has not learnt from.

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from masil.cli import options
 from masil.cli.photos import listed_files, load_model, percent, print_json, print_table, refuse_overwriting, say
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def explain(
     ] = None,
     count: Annotated[int, typer.Option(min=1, max=8, help="Show so many concepts.")] = 3,
     force: Annotated[bool, typer.Option("--force", help="Replace the picture if there is one.")] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    device: options.Device = "auto",
     json: Annotated[bool, typer.Option("--json", help="Print the explanation as one JSON object.")] = False,
 ) -> None:
     """Say which concepts spoke for the class of a photo and against the runner-up, and where each of them lies.

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from masil.cli import options
 from masil.cli.photos import percent, plural, print_json, print_table, read_photos, refuse_overwriting, remarks, say
 
 
@@ -12,20 +13,15 @@ def fit(
     photos: Annotated[Path, typer.Argument(help="A folder with a folder of photos for each class.")],
     model: Annotated[Path, typer.Option("--model", "-m", help="The model file to write.")],
     backbone: Annotated[str, typer.Option(help="The backbone that looks at the photos.")] = "efficientnet_lite0",
-    weights: Annotated[
-        str, typer.Option(help="A weight file of that backbone, or 'imagenet' for the one that came with pip.")
-    ] = "imagenet",
-    checkpoint: Annotated[
-        Path | None,
-        typer.Option(help="A folder of `masil train`, whose backbone is taken instead.", show_default=False),
-    ] = None,
+    weights: options.Weights = "imagenet",
+    checkpoint: options.Checkpoint = None,
     concepts: Annotated[int, typer.Option(help="Concepts in the bank.")] = 64,
     by: Annotated[str | None, typer.Option(help="Who teaches; else the account's name.", show_default=False)] = None,
     note: Annotated[str, typer.Option(help="A remark for the record.", show_default=False)] = "",
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out files that are no photos.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be learnt, and stop.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace the model file if there is one.")] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    device: options.Device = "auto",
     seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print what was learnt as JSON.")] = False,
 ) -> None:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from masil.cli import options
 from masil.cli.photos import load_model, plural, print_json, print_table, read_photos, remarks, say
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ def learn(
     by: Annotated[str | None, typer.Option(help="Who teaches; else the account's name.", show_default=False)] = None,
     note: Annotated[str, typer.Option(help="A remark for the record.", show_default=False)] = "",
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out files that are no photos.")] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    device: options.Device = "auto",
     json: Annotated[bool, typer.Option("--json", help="Print what was learnt as JSON.")] = False,
 ) -> None:
     """Teach a session of new classes. Of the photos nothing is kept but one vector for each class and its mean.

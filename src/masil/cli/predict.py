@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from masil.cli import options
 from masil.cli.photos import listed_files, load_model, percent, plural, print_json, print_table, say
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ def predict(
     top: Annotated[int, typer.Option(min=1, help="Name so many of the likeliest classes.")] = 1,
     always: Annotated[bool, typer.Option("--always", help="Name a class even where it seems never taught.")] = False,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Pass over files that are no photos.")] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    device: options.Device = "auto",
     json: Annotated[bool, typer.Option("--json", help="Print a JSON object a line, one for each photo.")] = False,
 ) -> None:
     """Say which class each photo shows, and how sure that is.

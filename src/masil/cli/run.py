@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from masil.cli import options
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -20,37 +22,28 @@ def run(
         str, typer.Argument(help="characters, cifar100, cub200, miniimagenet or omniglot.")
     ] = "characters",
     method: Annotated[str, typer.Option(help="The method to judge.")] = "masil",
-    backbone: Annotated[str, typer.Option(help="The backbone that makes the activations.")] = "efficientnet_lite0",
-    weights: Annotated[
-        str, typer.Option(help="A weight file of that backbone, or 'imagenet' for the one that came with pip.")
-    ] = "imagenet",
-    checkpoint: Annotated[
-        Path | None,
-        typer.Option(help="A folder of `masil train`, whose backbone is taken instead.", show_default=False),
-    ] = None,
+    backbone: options.Backbone = "efficientnet_lite0",
+    weights: options.Weights = "imagenet",
+    checkpoint: options.Checkpoint = None,
     recipe: Annotated[
         str | None,
         typer.Option(help="Train the base session by this recipe first, in OUT/base.", show_default=False),
     ] = None,
-    data: Annotated[
-        Path | None, typer.Option(help="Folder of data sets; else MASIL_DATA, else the cache.", show_default=False)
-    ] = None,
+    data: options.Data = None,
     draws: Annotated[
         int | None, typer.Option(help="Play this many draws of the shots: 0, 1, 2, …", show_default=False)
     ] = None,
     draw: Annotated[
         int | None, typer.Option(help="Seed of the shots; else the field's standard shots.", show_default=False)
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of everything else that is random in a method.")] = 0,
-    flip: Annotated[
-        bool, typer.Option("--flip", help="Average activations over an image and its mirror image.")
-    ] = False,
+    seed: options.MethodSeed = 0,
+    flip: options.Flip = False,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder for run.json and report.html.", show_default=False)
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in OUT.")] = False,
-    download: Annotated[bool, typer.Option("--download", help="Download the data set if it is not there.")] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    download: options.Download = False,
+    device: options.Device = "auto",
 ) -> None:
     """Play a whole protocol: teach a session, test on every class seen so far, go on."""
     from masil.hardware import probe
@@ -75,7 +68,7 @@ def run(
     setting = prepare(
         shape, backbone=backbone, weights=weights, checkpoint=checkpoint, data=data, download=download, flip=flip,
         device=device, folder=out and out / "base",
-        recipe=None if recipe is None else own_recipe(factory, recipe_called(recipe)),
+        recipe=None if recipe is None else own_recipe(factory, recipe_called(recipe), shape),
     )  # fmt: skip
     console = Console()
     if getattr(factory, "needs_base_training", False) and recipe is None and checkpoint is None:

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from masil.cli import options
+
 
 def serve(
     model: Annotated[Path, typer.Argument(help="The model file; what is taught is saved to it.")],
@@ -20,7 +22,7 @@ def serve(
         list[str] | None,
         typer.Option(help="A host name under which it may be opened, besides localhost.", show_default=False),
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    device: options.Device = "auto",
 ) -> None:
     """Open a model to the browser: ask, teach, ask why, take back. Ctrl-C ends it."""
     import importlib.util

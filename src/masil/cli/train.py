@@ -5,10 +5,12 @@ from typing import Annotated
 
 import typer
 
+from masil.cli import options
+
 
 def train(
     protocol: Annotated[str, typer.Argument(help="The protocol whose base session is trained.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for checkpoint, history and weights.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for checkpoints; OUT/final is the result.")],
     recipe: Annotated[
         str | None, typer.Option(help="The recipe; else the protocol's fast one.", show_default=False)
     ] = None,
@@ -16,11 +18,9 @@ def train(
         str | None,
         typer.Option(help="First weights, instead of the recipe's: a file or 'imagenet'.", show_default=False),
     ] = None,
-    data: Annotated[
-        Path | None, typer.Option(help="Folder of data sets; else MASIL_DATA, else the cache.", show_default=False)
-    ] = None,
-    download: Annotated[bool, typer.Option("--download", help="Download the data set if it is not there.")] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    data: options.Data = None,
+    download: options.Download = False,
+    device: options.Device = "auto",
     fresh: Annotated[bool, typer.Option("--fresh", help="Begin anew, whatever the folder holds.")] = False,
     steps: Annotated[int, typer.Option(help="Save after so many steps too, not only after each epoch.")] = 0,
 ) -> None:
@@ -35,8 +35,8 @@ def train(
     from masil.data import load
     from masil.errors import lookup
     from masil.protocol import PROTOCOLS, sessions
+    from masil.training import compact
     from masil.training import recipe as recipe_called
-    from masil.training import save_weights
     from masil.training import train as run
 
     logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
@@ -46,7 +46,9 @@ def train(
     if weights is not None:
         plan = replace(plan, weights=weights)
     base = next(sessions(shape, load(shape.dataset, data, download=download)))
-    trained = run(base.train, plan, out, device=device, resume=not fresh, checkpoint_steps=steps)
-    file = out / "weights.safetensors"
-    save_weights(trained.backbone, file)
-    typer.echo(f"The weights of {plan.backbone} are in {file}. To judge them: masil run {protocol} --checkpoint {out}")
+    run(base.train, plan, out, device=device, resume=not fresh, checkpoint_steps=steps)
+    kept = compact(out, out / "final")
+    typer.echo(
+        f"The trained {plan.backbone} is in {kept.parent}, in half precision and without what only training needs. "
+        f"To judge it: masil run {protocol} --checkpoint {kept.parent}"
+    )

@@ -1,9 +1,10 @@
 """`masil tune`: what the paper leaves open, chosen on base classes that play novel ones, never on test images."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from masil.cli import options
 
 
 def tune(
@@ -11,15 +12,11 @@ def tune(
     shots: Annotated[int, typer.Option(help="Images of each class that plays novel.")] = 5,
     plays: Annotated[int, typer.Option(help="Divisions into old and new to average over.")] = 2,
     measure: Annotated[str, typer.Option(help="What decides: harmonic_mean or accuracy.")] = "harmonic_mean",
-    backbone: Annotated[str, typer.Option(help="The backbone that makes the activations.")] = "efficientnet_lite0",
-    weights: Annotated[str, typer.Option(help="A weight file of that backbone, or 'imagenet'.")] = "imagenet",
-    checkpoint: Annotated[
-        Path | None, typer.Option(help="A folder of `masil train`, whose backbone is taken.", show_default=False)
-    ] = None,
-    data: Annotated[
-        Path | None, typer.Option(help="Folder of data sets; else MASIL_DATA, else the cache.", show_default=False)
-    ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    backbone: options.Backbone = "efficientnet_lite0",
+    weights: options.Weights = "imagenet",
+    checkpoint: options.Checkpoint = None,
+    data: options.Data = None,
+    device: options.Device = "auto",
     seed: Annotated[int, typer.Option(help="Of the divisions.")] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print the choice and every trial as JSON.")] = False,
 ) -> None:
@@ -27,12 +24,16 @@ def tune(
     import json as encode
     from dataclasses import asdict
 
+    from masil.hardware import probe
+
+    probe()  # before torch is used: what it finds about the processor holds for this process
+
     from rich.console import Console
     from rich.table import Table
 
     from masil.backbones import ActivationStore, create
     from masil.data import load
-    from masil.learner import Masil
+    from masil.learner import TRAINED_BALANCE, Masil
     from masil.learner import tune as choose
     from masil.protocol import PROTOCOLS, sessions
     from masil.training import load_trained
@@ -43,9 +44,8 @@ def tune(
         images = load(what, data).train
     net = create(backbone, weights=weights) if checkpoint is None else load_trained(checkpoint).backbone
     activations = ActivationStore().get(net, images, device=device)
-    found = choose(
-        activations, images.labels.tolist(), Masil(backbone=None), shots=shots, plays=plays, measure=measure, seed=seed
-    )
+    model = Masil(backbone=None, balance=1.0 if checkpoint is None else TRAINED_BALANCE)  # as `masil run` does
+    found = choose(activations, images.labels.tolist(), model, shots=shots, plays=plays, measure=measure, seed=seed)
     if json:
         typer.echo(encode.dumps({"chosen": found.chosen, "trials": [asdict(trial) for trial in found.trials]}))
         return

@@ -62,6 +62,9 @@ def expected_of_held_out(cosines: Tensor, labels: Tensor, k: int) -> Tensor:
     return torch.where(counts > 0, sums / counts.clamp_min(1), overall)
 
 
-def pairwise(means: Tensor, counts: Tensor) -> float:
-    """Estimate ⟨h_i, h_j⟩ of two images of one class, over classes with mean embeddings [k d'] of these counts [k]."""
-    return float(((counts * means.square().sum(1) - 1).sum() / (counts - 1).sum().clamp_min(1)).clamp(0, 1))
+def pairwise(means: Tensor, counts: Tensor) -> Tensor:
+    """Estimate ⟨h_i, h_j⟩ of two images of one class, over classes with mean embeddings [k d'] of these counts [k].
+
+    The mean m of n unit vectors has E‖m‖² = q + (1 − q)/n with q = ⟨h_i, h_j⟩, so n‖m‖² − 1 sums up to (n − 1) q.
+    """
+    return (counts * means.square().sum(1) - 1).sum() / (counts - 1).sum().clamp_min(1)

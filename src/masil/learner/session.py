@@ -124,7 +124,7 @@ def teach(
         vectors = solve.teen(vectors, memory.vectors[memory.base], rules.teen)
     vectors = unit(vectors)
     vectors[of_base] = memory.vectors[at[of_base]] if base.framed else unit(whole[of_base])
-    alone = pairwise(memory.means[memory.base], memory.counts[memory.base])
+    alone = float(pairwise(memory.means[memory.base], memory.counts[memory.base]).clamp(0, 1))
     expected = expected_of_shots(h, r, codes, means, induced, a, vectors, alone)
     expected[known] = (means * memory.vectors[at]).sum(1)[known]  # by what was known before these images
     return Lesson(number, now(), who, note, labels, shots, means, induced, vectors, expected)

@@ -14,7 +14,6 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from masil.collapse import Embedding
 from masil.errors import InputError, lookup
 from masil.learner.balance import expected_of_held_out, offsets
 from masil.learner.base import (
@@ -176,7 +175,7 @@ def _scores(
     choices: Sequence[tuple[float | str, Alpha]],
     classes: tuple[Label, ...],
 ) -> Iterator[tuple[tuple[float | str, Alpha], Tensor]]:
-    """Yield for each shrinkage and α the cosines [n k] of the test images, base classes first."""
+    """Yield for each shrinkage and α the scores [n k] of the test images, base classes first."""
     per = len(rows) // len(x)
     used = (play.fit[:, None] * per + torch.arange(per)).flatten()
     base_names, novel_names = (tuple(classes[c] for c in own) for own in (play.base, play.novel))
@@ -186,18 +185,19 @@ def _scores(
     reconstructed = None
     if any(a == "auto" for _, a in choices):
         reconstructed = reconstruct_held_out(x[play.fit], own, rows[used], own.repeat_interleave(per), v, model.seed)
-    made: dict[float | str, tuple[Embedding, Any]] = {}
+    held = hold_out(own, model.seed)
+    new = torch.searchsorted(torch.tensor(play.novel), codes[play.shots])
+    made: dict[float | str, tuple[Base, Memory]] = {}  # a base session for each shrinkage
     for s, a in choices:
         if s not in made:
             g = make_embedding(model.embedding, x[play.fit], own, s)
             prior = None if reconstructed is None else measure_prior(g, x[play.fit], reconstructed, own, model.seed)
-            made[s] = g, prior
-        base = Base(1.0, made[s][0], bank, made[s][1], DEFAULT, framed=False)  # x has its power already
-        held = hold_out(own, model.seed)
-        judged = rehearse(x[play.fit], own, model.embedding, s, frame, held)
-        expected = expected_of_held_out(judged, own[held], len(play.base))
-        memory = Memory.of([base_lesson(base, x[play.fit], own, base_names, frame, expected, "", "")])
-        new = torch.searchsorted(torch.tensor(play.novel), codes[play.shots])
+            base = Base(1.0, g, bank, prior, DEFAULT, framed=False)  # x has its power already
+            judged = rehearse(x[play.fit], own, model.embedding, s, frame, held)
+            expected = expected_of_held_out(judged, own[held], len(play.base))
+            lesson = base_lesson(base, x[play.fit], own, base_names, frame, expected, "", "")
+            made[s] = base, Memory.of([lesson])
+        base, memory = made[s]
         rules = Rules(a, model.reading, model.solver, model.calibration, model.teen)
         memory = memory.after(teach(base, memory, rules, x[play.shots], new, novel_names, number=1, who="", note=""))
         cosines = base.embed(x[play.test]) @ memory.vectors.T

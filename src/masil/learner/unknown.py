@@ -25,6 +25,7 @@ from scipy.special import expit
 from torch import Tensor
 
 from masil.collapse import Embedding
+from masil.learner.balance import pairwise
 from masil.learner.memory import class_means, unit
 
 NEXT = 5  # classes after the nearest that say whether all are alike
@@ -63,13 +64,11 @@ def evidence(cosines: Tensor, lengths: Tensor, tight: Tensor) -> Tensor:
 def tightness(means: Tensor, counts: Tensor) -> Tensor:
     """Estimate ‖μ‖ [k], the length of each class's true mean embedding: 1 where all its images point the same way.
 
-    The mean m of n unit vectors has E‖m‖² = q + (1 − q)/n with q = ‖μ‖², so (n‖m‖² − 1)/(n − 1) estimates q. One more
-    image with the average q̄ of all classes steadies it, and makes q̄ of a class with one image:
-    q̂ = (n‖m‖² − 1 + q̄)/n.
+    (n‖m‖² − 1)/(n − 1) estimates q = ‖μ‖² (see `pairwise`). One more image with the average q̄ of all classes steadies
+    it, and makes q̄ of a class with one image: q̂ = (n‖m‖² − 1 + q̄)/n.
     """
     above = counts * means.square().sum(1) - 1
-    average = above.sum() / (counts - 1).sum().clamp_min(1)
-    return ((above + average) / counts).clamp(0, 1).sqrt()
+    return ((above + pairwise(means, counts)) / counts).clamp(0, 1).sqrt()
 
 
 @torch.no_grad()
