@@ -213,9 +213,8 @@ def test_a_method_with_a_base_session_of_its_own_trains_it(
     class Own(Method):
         needs_base_training = True
 
-        @staticmethod
-        def recipe(usual: str) -> str:
-            return f"{usual}, but mine"
+        def recipe(self, usual: str, base: int) -> str:
+            return f"{usual} for {base} of {self.total}, but mine"
 
     given = []
 
@@ -227,7 +226,9 @@ def test_a_method_with_a_base_session_of_its_own_trains_it(
     monkeypatch.setattr(GRID, "recipe_called", lambda name: name)
     monkeypatch.setattr(GRID, "_play_all", lambda *_: iter(()))
     bench(setting, {"own": Own, "d-cosine": DCosine}, 1, out=tmp_path, recipe="usual")
-    assert given == [("usual, but mine", tmp_path / "base-own")]
+    assert given == [
+        (f"usual for {setting.protocol.base_classes} of {setting.protocol.classes}, but mine", tmp_path / "base-own")
+    ]
     bench(setting, {"own": Own}, 1, out=tmp_path)
     assert "'own' trains a base session of its own, but has the shared backbone here" in caplog.text
 

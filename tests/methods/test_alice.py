@@ -1,6 +1,7 @@
 import torch
 from torch.nn import functional
 
+from masil.methods import Alice
 from masil.methods.alice import central_means, partners
 
 
@@ -25,3 +26,15 @@ def test_central_means_leave_out_what_is_far_from_the_centre() -> None:
         order = functional.cosine_similarity(own, own.mean(0, keepdim=True)).argsort(descending=True)
         assert torch.allclose(mean, own[order[:3]].mean(0))
     assert torch.allclose(central_means(z, labels, 99)[0], z[labels == 0].mean(0))
+
+
+def test_without_virtual_classes_only_real_ones_are_trained() -> None:
+    labels = torch.arange(3).repeat(10)
+    activations = torch.rand(30, 6, generator=torch.Generator().manual_seed(0)) + torch.eye(3, 6)[labels]
+    with_them, without = Alice(), Alice(virtual=False)
+    for method in (with_them, without):
+        method.fit(activations, labels)
+        assert method.predict(activations).equal(labels)
+    assert with_them.map_ is not None
+    assert without.map_ is not None
+    assert not torch.allclose(with_them.map_.matrix, without.map_.matrix, atol=1e-4)

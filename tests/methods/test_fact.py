@@ -1,15 +1,6 @@
-import math
-
 import torch
 
 from masil.methods import Fact
-from masil.methods.fact import masked_loss
-
-
-def test_a_hidden_class_is_out_of_the_race() -> None:
-    logits = torch.tensor([[3.0, 1.0, 0.0]])
-    loss = float(masked_loss(logits, torch.tensor([0]), torch.tensor([1])))
-    assert math.isclose(loss, -math.log(math.e / (math.e + 1)), rel_tol=1e-6)
 
 
 def test_predictions_mix_cosines_with_those_by_way_of_virtual_prototypes() -> None:
@@ -32,3 +23,19 @@ def test_no_class_to_come_needs_no_prototype() -> None:
     method = Fact(total=3)
     method.fit(torch.eye(3)[labels] + 0.1, labels)
     assert method.predict(torch.eye(3)).tolist() == [0, 1, 2]
+
+
+def test_only_the_prototypes_nearest_to_an_image_have_a_say() -> None:
+    labels = torch.arange(4).repeat(8)
+    activations = torch.rand(32, 64, generator=torch.Generator().manual_seed(0)) + torch.eye(4, 64)[labels]
+    asked = torch.rand(40, 64, generator=torch.Generator().manual_seed(1))
+    method = Fact(total=54, eta=1.0)
+    method.fit(activations, labels)
+    z, vectors = method.geometry(asked)
+    virtual = method.virtual_
+    assert virtual is not None
+    torch.testing.assert_close(virtual @ virtual.T, torch.eye(50), atol=1e-5, rtol=0)
+    for row, predicted in zip(z, method.predict(asked), strict=True):
+        near = sorted(((float(row @ prototype), prototype) for prototype in virtual), key=lambda pair: -pair[0])[:40]
+        votes = sum(nearness * (vectors @ prototype) for nearness, prototype in near)
+        assert int(predicted) == int(votes.argmax())

@@ -24,8 +24,9 @@ def test_predictions_are_the_least_mahalanobis_distance_of_tukey_powers() -> Non
     method.fit(rows(BASE, 1), BASE)
     method.learn(rows(NOVEL, 2), NOVEL)
     asked = rows(torch.arange(6).repeat(10), 3)
-    base, novel = rows(BASE, 1).double().numpy() ** 0.3, rows(NOVEL, 2).double().numpy() ** 0.3
-    means = [base[c == BASE].mean(0) for c in range(4)] + [novel[c == NOVEL].mean(0) for c in (4, 5)]
+    raw, novel = rows(BASE, 1).double().numpy(), rows(NOVEL, 2).double().numpy()
+    base = raw**0.3
+    means = [raw[c == BASE].mean(0) ** 0.3 for c in range(4)] + [novel[c == NOVEL].mean(0) ** 0.3 for c in (4, 5)]
     # Classes of equal size: the pooled covariance is the mean of the classes' own.
     covariance = np.mean([np.cov(base[c == BASE].T) for c in range(4)], axis=0)
     off = ~np.eye(5, dtype=bool)

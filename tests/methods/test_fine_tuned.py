@@ -8,7 +8,8 @@ from torch import Tensor
 
 from masil.errors import InputError
 from masil.methods.ablation import LearnableCe, MasilPaper, NcCe, NcEtfCf
-from masil.methods.fine_tuned import FineTuned, _batches, _rate
+from masil.methods.descent import batches
+from masil.methods.fine_tuned import FineTuned, _rate
 from masil.methods.nc_fscil import NcFscil
 
 
@@ -108,7 +109,7 @@ def test_the_rate_rises_then_falls_to_a_hundredth() -> None:
 
 
 def test_batches_take_every_row_once_before_any_comes_again() -> None:
-    found = list(_batches(10, 4, 7, torch.Generator().manual_seed(0)))
+    found = list(batches(10, 4, 7, torch.Generator().manual_seed(0)))
     assert [len(batch) for batch in found] == [4, 4, 2, 4, 4, 2, 4]
     assert sorted(torch.cat(found[:3]).tolist()) == sorted(torch.cat(found[3:6]).tolist()) == list(range(10))
 
@@ -125,3 +126,20 @@ def test_what_cannot_be_taught_is_said(kind: type[NcFscil]) -> None:
 def test_a_frame_smaller_than_the_base_session_is_refused() -> None:
     with pytest.raises(InputError, match="There is room for 4 classes in all, but there are 8 now"):
         NcFscil(total=4).fit(*clusters(range(8), 3, 0))
+
+
+def test_earlier_novel_means_are_replayed_as_often_as_there_have_been_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
+    for repeat, expected in ((True, [0, 2, 6]), (False, [0, 1, 2])):
+        method = NcFscil(total=12, steps=5, session_steps=5, repeat=repeat)
+        method.fit(*clusters(range(8), 20, 1))
+        replayed = []
+        plain = method._train
+
+        def train(rows: Tensor, labels: Tensor, *rest: object, plain=plain, replayed=replayed, **more: object) -> None:
+            replayed.append(int((labels >= 8).sum()) - 5)
+            plain(rows, labels, *rest, **more)
+
+        monkeypatch.setattr(method, "_train", train)
+        for label in (8, 9, 10):
+            method.learn(*clusters(range(label, label + 1), 5, label))
+        assert replayed == expected

@@ -56,8 +56,32 @@ def test_a_session_ends_where_the_gradient_vanishes() -> None:
     y = np.concatenate([np.arange(4), NOVEL.numpy()])
     scores = np.exp(x @ W.T)
     shares = scores / scores.sum(1, keepdims=True) - np.eye(6)[y]
-    gradient = shares.T @ x / len(y) + 2 * 5e-4 * W
+    gradient = shares.T @ x / len(y) + 5e-4 * W
     gradient[:4] += 2 * 0.2 * (W[:4] - before.double().numpy())
     outside = W[4:] - W[4:] @ span.double().numpy() @ span.double().numpy().T
     gradient[4:] += 2 * 1.0 * outside
     assert np.abs(gradient).max() < 2e-3
+
+
+def test_every_class_is_tied_to_where_its_own_session_left_it() -> None:
+    method = Regularizer(old=1e4, earlier=1e4)
+    method.fit(rows(BASE, 1), BASE)
+    learnt = [method.weights_]
+    for first in (4, 5):
+        labels = torch.full((3,), first)
+        method.learn(rows(labels, first), labels)
+        learnt.append(method.weights_)
+    base, one, two = learnt
+    assert base is not None
+    assert one is not None
+    assert two is not None
+    assert torch.allclose(two[:4], base, atol=1e-3)
+    assert torch.allclose(two[:5], one, atol=1e-3)
+    free = Regularizer(old=1e4, earlier=0.0)
+    free.fit(rows(BASE, 1), BASE)
+    for first in (4, 5):
+        labels = torch.full((3,), first)
+        free.learn(rows(labels, first), labels)
+    assert free.weights_ is not None
+    assert torch.allclose(free.weights_[:4], base, atol=1e-3)
+    assert not torch.allclose(free.weights_[4], one[4], atol=1e-2)

@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch.nn import functional
 
-from masil.collapse import cosine_cross_entropy, dot_regression
+from masil.collapse import cosine_cross_entropy, dot_regression, reserve, reserve_mixed, virtual_prototypes
 from masil.errors import InputError
 from masil.training import Objective
-from masil.training.head import Head, contrast, soft_labels
+from masil.training.head import Head, contrast, keep_free, sigmoids, soft_labels
 
 
 def draw(seed: int = 0) -> torch.Generator:
@@ -88,9 +88,68 @@ def test_soft_labels_are_shares() -> None:
     assert found.tolist() == [[0.75, 0.0, 0.25], [0.0, 1.0, 0.0]]
 
 
-def test_class_vectors_may_begin_at_means_also_those_of_virtual_classes() -> None:
-    head = Head(8, 6, Objective(), draw())
+def test_class_vectors_may_begin_at_means() -> None:
+    head = Head(8, 3, Objective(), draw())
     means = torch.rand(3, 8, generator=draw(4))
     head.start_at(means)
     torch.testing.assert_close(head.class_vectors(3), functional.normalize(means))
-    assert torch.equal(head.class_vectors(6)[3:], head.class_vectors(3))
+
+
+def test_a_margin_and_sigmoids_are_terms_of_the_loss() -> None:
+    a, labels, partners, lam = batch()
+    head = Head(8, 3, Objective(margin=0.4, cosine_scale=30.0), draw())
+    assert head.vectors is not None
+    expected = cosine_cross_entropy(a, head.vectors, labels, 30.0, 0.4, partner_labels=partners, lam=lam)
+    torch.testing.assert_close(head(a, labels, partners, lam), expected)
+    head = Head(8, 3, Objective(cosine=0.0, binary=2.0), draw())
+    assert head.vectors is not None
+    expected = 2 * sigmoids(a, head.vectors, soft_labels(labels, partners, lam, 3), 16.0)
+    torch.testing.assert_close(head(a, labels, partners, lam), expected)
+
+
+def test_sigmoids_judge_every_class_alone() -> None:
+    vectors, a = torch.eye(2), torch.tensor([[1.0, 0.0]])
+    right, wrong = (float(sigmoids(a, vectors, torch.tensor([row]), 4.0)) for row in ([1.0, 0.0], [0.0, 1.0]))
+    assert right == pytest.approx(2 * math.log(1 + math.exp(-2)))
+    assert wrong == pytest.approx(2 * math.log(1 + math.exp(2)))
+
+
+def test_prototypes_add_what_keeps_room_for_classes_to_come() -> None:
+    a, labels, _, _ = batch()
+    one = torch.ones(len(labels))
+    plain, roomy = (Head(8, 3, Objective(prototypes=r, prototype_weight=0.5), draw()) for r in (0, 5))
+    assert roomy.vectors is not None
+    rows = 16.0 * torch.cat([functional.normalize(roomy.vectors), virtual_prototypes(5, 8)])
+    added = roomy(a, labels, labels, one) - plain(a, labels, labels, one)
+    torch.testing.assert_close(added, 0.5 * keep_free(a, labels, rows, 3))
+    assert {name for name, _ in roomy.named_parameters()} == {"vectors"}
+    assert "prototypes" not in roomy.state_dict()
+
+
+def test_what_is_mixed_to_keep_room_has_shares_of_a_beta_distribution() -> None:
+    n = 1000
+    labels = torch.arange(n) % 2
+    a = functional.one_hot(labels, 2).double()
+    rows = torch.randn(4, 2, generator=draw(5)).double()
+    share = torch.tensor([_beta((i + 0.5) / n) for i in range(n)]).double()[:, None]
+    mixed = functional.normalize(share * a + (1 - share) * a.roll(1, 0))
+    expected = reserve(a @ rows.T, labels, 2) + reserve_mixed(mixed @ rows.T, 2)
+    torch.testing.assert_close(keep_free(a, labels, rows, 2), expected, rtol=1e-4, atol=1e-5)
+    same = torch.zeros(n, dtype=torch.int64)
+    torch.testing.assert_close(keep_free(a, same, rows, 2), reserve(a @ rows.T, same, 2))
+
+
+def _beta(u: float) -> float:
+    """Invert the distribution function of Beta(2, 2) by bisection."""
+    low, high = 0.0, 1.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (middle, high) if 3 * middle**2 - 2 * middle**3 < u else (low, middle)
+    return low
+
+
+def test_terms_without_a_class_are_refused() -> None:
+    with pytest.raises(InputError, match="`cosine`, `dot` or `binary` above 0"):
+        Objective(cosine=0.0)
+    with pytest.raises(InputError, match="Virtual prototypes belong to the cosine term"):
+        Objective(cosine=0.0, dot=1.0, prototypes=3)

@@ -21,6 +21,7 @@ from masil.training import (
     Trained,
     Tuning,
     Watch,
+    compact,
     load_trained,
     save_weights,
     train,
@@ -287,3 +288,27 @@ def test_augmentation_is_part_of_the_recipe(patterns: Patterns, tiny: Make, tmp_
     assert not same_weights(
         run(patterns(), plain, tmp_path / "a"), run(patterns(), tiny(stages=((1, 8),)), tmp_path / "b")
     )
+
+
+@pytest.mark.parametrize("average", ["none", "last"])
+def test_a_compact_copy_is_the_same_base_session_in_half_precision(
+    patterns: Patterns, tiny: Make, tmp_path: Path, average: str
+) -> None:
+    images = patterns()
+    result = run(images, tiny(average=Average(average, epochs=1)), tmp_path)
+    path = compact(tmp_path, tmp_path / "final")
+    again = load_trained(tmp_path / "final")
+    assert path.stat().st_size < (tmp_path / "checkpoint.safetensors").stat().st_size / 2
+    assert again.recipe == result.recipe
+    assert again.history == result.history
+    for key, value in again.backbone.state_dict().items():
+        original = result.backbone.state_dict()[key]
+        assert value.dtype == original.dtype
+        torch.testing.assert_close(value, original, rtol=1e-3, atol=1e-6)
+    torch.testing.assert_close(again.class_vectors, result.class_vectors, rtol=1e-3, atol=1e-4)
+
+
+def test_an_unfinished_base_session_has_no_compact_copy(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="There is no base session in"):
+        compact(tmp_path, tmp_path / "final")
+    assert not (tmp_path / "final").exists()

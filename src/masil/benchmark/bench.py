@@ -100,7 +100,7 @@ def _own(setting: Setting, name: str, factory: Factory, usual: Recipe | None, fo
             "'%s' trains a base session of its own, but has the shared backbone here: no recipe is given.", name
         )
         return setting
-    return with_base(setting, own_recipe(factory, usual), folder / f"base-{name}")
+    return with_base(setting, own_recipe(factory, usual, setting.protocol), folder / f"base-{name}")
 
 
 def _play_all(

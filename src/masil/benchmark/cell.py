@@ -75,9 +75,10 @@ class Cell:
         if self.threads is not None:
             torch.set_num_threads(self.threads)
         started, start = datetime.now(UTC), time.perf_counter()
-        method = self.factory(total=self.protocol.classes, seed=self.seed)
+        method = make_method(self.factory, self.protocol, self.seed)
         method.backbone_trained = self.of.get("recipe") is not None
-        parameters = plain(getattr(method, "parameters", {}))
+        method.own_base = self.of.get("trained_for") == self.method
+        parameters = plain({**published(self.factory, self.protocol), **getattr(method, "parameters", {})})
         played = []
         for session in play(self.protocol, lessons(self.protocol, arrays), method):
             played.append(session)
@@ -98,6 +99,17 @@ class Cell:
         return record
 
 
+def make_method(factory: Factory, protocol: Protocol, seed: int = 0) -> Method:
+    """Make a method for a protocol, with what its authors publish for the data set."""
+    return factory(total=protocol.classes, seed=seed, **published(factory, protocol))
+
+
+def published(factory: Factory, protocol: Protocol) -> Mapping[str, Any]:
+    """Give the parameters that a method's authors give for a protocol's data set."""
+    found: Mapping[str, Any] = getattr(factory, "published", {}).get(protocol.dataset, {})
+    return found
+
+
 def identity(setting: Setting, method: str, seed: int) -> dict[str, Any]:
     """Give everything that the figures of a method's draws follow from, as JSON keeps it."""
     shape = asdict(setting.protocol)
@@ -108,6 +120,7 @@ def identity(setting: Setting, method: str, seed: int) -> dict[str, Any]:
         "order": None if setting.protocol.order is None else list(setting.protocol.order),
         "backbone": setting.backbone.name,
         "recipe": setting.recipe,
+        "trained_for": setting.trained_for,
         "flip": setting.flip,
         "seed": seed,
         "weights": setting.fingerprint,

@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from masil.benchmark import facts
-from masil.benchmark.cell import Cell, CellRecord, Factory, file_of, finished, identity
+from masil.benchmark.cell import Cell, CellRecord, Factory, file_of, finished, identity, make_method
 from masil.benchmark.material import materials
 from masil.benchmark.play import Played
 from masil.benchmark.record import RunRecord
@@ -16,6 +16,7 @@ from masil.benchmark.run_file import FILE, write_run
 from masil.benchmark.setting import Draws, Setting, prepare
 from masil.errors import StorageError, lookup
 from masil.methods import METHODS
+from masil.protocol import Protocol
 from masil.training import Recipe
 
 Watch = Callable[[int | None, Played], None]
@@ -66,10 +67,11 @@ def named(method: str | Factory) -> tuple[str, Factory]:
     return getattr(method, "__name__", type(method).__name__), method
 
 
-def own_recipe(factory: Factory, usual: Recipe) -> Recipe:
+def own_recipe(factory: Factory, usual: Recipe, protocol: Protocol) -> Recipe:
     """Give the recipe of a method's base session: the usual one, unless the method trains in a way of its own."""
-    own: Callable[[Recipe], Recipe] | None = getattr(factory, "recipe", None)
-    return usual if own is None or not getattr(factory, "needs_base_training", False) else own(usual)
+    if not getattr(factory, "needs_base_training", False):
+        return usual
+    return make_method(factory, protocol).recipe(usual, protocol.base_classes)
 
 
 def gather_facts(setting: Setting) -> dict[str, Any]:

@@ -32,6 +32,7 @@ class Setting:
     weights: str
     recipe: str | None = None  # of the base session, if one was trained
     history: tuple[dict[str, Any], ...] = ()  # of its epochs
+    trained_for: str | None = None  # the method in whose own way, if any
     flip: bool = False  # activations are means over an image and its mirror image
     device: str = "auto"
     store: ActivationStore = field(default_factory=ActivationStore)
@@ -121,6 +122,7 @@ def _of(trained: Trained) -> dict[str, Any]:
         "weights": trained.backbone.fingerprint(),
         "recipe": trained.recipe.name,
         "history": tuple(trained.history),
+        "trained_for": trained.recipe.method,
     }
 
 

@@ -1,34 +1,37 @@
 """ALICE: a margin makes base classes compact, virtual classes make the features diverse (Peng et al. 2022).
 
-The original trains its backbone so, on two views of each image, with a virtual class for every pair of classes. Here a
-linear map of the shared backbone's activations is trained, on one view; images are mixed as activations; and each class
-has one virtual partner, drawn from the seed. As there, the trained classifier is dropped and class means decide.
+The original trains its backbone so, on two views of each image, with a virtual class for every pair of classes, except
+on fine-grained data, where it makes none. Its `recipe` does that on one view, fusing half of the images instead of
+adding four fused ones for each, and without the projection that the original drops again. On a shared backbone a linear
+map of activations is trained; images are mixed as activations; and each class has one virtual partner, drawn from the
+seed. As there, the trained classifier is dropped and class means decide.
 """
 
-from typing import final
+from dataclasses import replace
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from masil.collapse import cosine_cross_entropy
-from masil.methods.descent import descend, epochs
-from masil.methods.learnt_map import BATCH, EPOCHS, RATE, LearntMap
-from masil.methods.method import Method
-from masil.methods.taught import check_features, class_means, new_classes, taught
-
-NARROW, WIDE = 0.4, 0.6  # the share of the first image in a mixed one
+from masil.methods.learnt_map import LearntMap, MappedMeans, train_base
+from masil.methods.method import Published
+from masil.methods.taught import class_means, new_classes
+from masil.training import Recipe, fusion_shares
 
 
 @final
-class Alice(Method):
-    """Train with the angular penalty log softmax_y(s (cos θ_j − m [j = y])) over classes and mixed pairs of classes.
+class Alice(MappedMeans):
+    """Train with the angular penalty −log softmax_y(s (cos θ_j − m [j = y])) over classes and mixed pairs of classes.
 
     A base class is the mean of its `balanced` images nearest to its centre, so that base and novel classes rest on as
     many images.
     """
 
     citation = "Peng et al., Few-Shot Class-Incremental Learning from an Open-Set Perspective, ECCV 2022"
+    needs_base_training = True
+    published: ClassVar[Published] = {"cub200": {"virtual": False}}
 
     def __init__(
         self,
@@ -38,17 +41,31 @@ class Alice(Method):
         margin: float = 0.4,
         scale: float = 30.0,
         balanced: int = 5,
+        virtual: bool = True,
     ) -> None:
         super().__init__(total=total, seed=seed)
-        self.margin, self.scale, self.balanced = margin, scale, balanced
-        self.map_: LearntMap | None = None
-        self.means_: Tensor | None = None  # [k d], after the map
+        self.margin, self.scale, self.balanced, self.virtual = margin, scale, balanced, virtual
 
     def fit(self, activations: Tensor, labels: Tensor) -> None:
         """Train the map on images and mixed images, then average the most central images of each class."""
         k = new_classes(activations, labels)
+        g = LearntMap(activations, centred=not self.own_base)
+        if not self.own_base:
+            self._train(g, activations, labels, k)
+        self.map_, self.means_ = g, central_means(g(activations), labels, self.balanced)
+
+    def recipe(self, usual: Recipe, base: int) -> Recipe:  # noqa: ARG002
+        """Train with the margin, half of the images fused."""
+        objective = replace(
+            usual.objective, cosine=1.0, dot=0.0, contrast=0.0, margin=self.margin, cosine_scale=self.scale
+        )
+        return replace(
+            usual, name=f"{usual.name}+alice", method="alice", objective=objective, rotated=0.0,
+            fused=0.5 if self.virtual else 0.0,
+        )  # fmt: skip
+
+    def _train(self, g: LearntMap, activations: Tensor, labels: Tensor, k: int) -> None:
         generator = torch.Generator().manual_seed(self.seed)
-        g = LearntMap(activations)
         ring = torch.randperm(k, generator=generator)
         partner = torch.empty(k, dtype=torch.int64)
         partner[ring] = ring.roll(1)  # a class's partner; k + c is the virtual class of c and its partner
@@ -57,33 +74,15 @@ class Alice(Method):
 
         def loss(rows: Tensor) -> Tensor:
             x, y = g.centred(activations[rows]), labels[rows]
+            if not self.virtual:
+                return cosine_cross_entropy(x @ g.matrix, W[:k], y, self.scale, self.margin)
             first, second = partners(y, partner)
-            share = NARROW + (WIDE - NARROW) * torch.rand(len(first), 1, generator=generator)
+            share = fusion_shares(len(first), generator)[:, None]
             mixed = share * x[first] + (1 - share) * x[second]
             z, targets = torch.cat([x, mixed]) @ g.matrix, torch.cat([y, k + y[first]])
             return cosine_cross_entropy(z, W, targets, self.scale, self.margin)
 
-        steps = epochs(EPOCHS, len(labels), BATCH)
-        descend([g.matrix, W], loss, len(labels), steps=steps, batch=BATCH, rate=RATE, generator=generator)
-        self.map_, self.means_ = g, central_means(g(activations), labels, self.balanced)
-
-    def learn(self, activations: Tensor, labels: Tensor) -> None:
-        """Append the means of classes k, k + 1, …"""
-        g, means = taught(self.map_), taught(self.means_)
-        check_features(activations, len(g.centre))
-        new_classes(activations, labels, len(means))
-        self.means_ = torch.cat([means, class_means(g(activations), labels, len(means))])
-
-    def predict(self, activations: Tensor) -> Tensor:
-        """Give the class whose mean has the largest cosine."""
-        z, vectors = self.geometry(activations)
-        return (z @ vectors.T).argmax(1)
-
-    def geometry(self, activations: Tensor) -> tuple[Tensor, Tensor]:
-        """Give mapped activations and class means."""
-        g, means = taught(self.map_), taught(self.means_)
-        check_features(activations, len(g.centre))
-        return functional.normalize(g(activations)), functional.normalize(means)
+        train_base([g.matrix, W], loss, len(labels), generator)
 
 
 def partners(labels: Tensor, partner: Tensor) -> tuple[Tensor, Tensor]:

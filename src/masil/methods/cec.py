@@ -1,9 +1,10 @@
 """CEC: class means look at each other and at the image before they answer (Zhang et al. 2021).
 
 A graph attention layer, trained on base classes in episodes that imitate sessions, adapts all class means and the image
-to one another. The original makes the pretended new classes of an episode by rotating images; activations cannot be
-rotated, so here some base classes are known by a few shots only. One attention head, without its layer norm and
-dropout; the backbone is the shared one.
+to one another. The original makes the pretended new classes of an episode by rotating images, fifteen beside fifteen,
+one shot each, in 5,000 episodes; activations cannot be rotated, so here some of all base classes are known by a few
+shots only, and 100 episodes are enough. One attention head, without its layer norm and dropout, on centred activations;
+the backbone is the shared one.
 """
 
 from typing import final

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from masil.methods.method import Method
+from masil.methods.method import NearestVector
 from masil.methods.taught import check_features, class_means, new_classes, taught
 
 
 @final
-class DCosine(Method):
+class DCosine(NearestVector):
     """Remember one mean per class; predict the class whose mean has the largest cosine to the image's activations."""
 
     citation = "Vinyals et al., Matching Networks for One Shot Learning, NeurIPS 2016"
@@ -35,11 +35,6 @@ class DCosine(Method):
         check_features(activations, means.shape[1])
         new_classes(activations, labels, len(means))
         self.means_ = torch.cat([means, class_means(activations, labels, len(means))])
-
-    def predict(self, activations: Tensor) -> Tensor:
-        """Compare with every mean."""
-        z, vectors = self.geometry(activations)
-        return (z @ vectors.T).argmax(1)
 
     def geometry(self, activations: Tensor) -> tuple[Tensor, Tensor]:
         """Give activations and class means."""

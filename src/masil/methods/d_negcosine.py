@@ -1,71 +1,57 @@
 """Cosine softmax with a negative margin: classes held apart less leave more room for new ones (Liu et al. 2020).
 
-"Decoupled-NegCosine" in the FSCIL literature. The original trains its backbone with this loss; here a linear map of the
-shared backbone's activations is trained, and, as there, a novel class is the mean of its shots after it.
+"Decoupled-NegCosine" in the FSCIL literature. The original trains its backbone with this loss, as does its `recipe`; on
+a shared backbone a linear map of activations is trained. The original then fits a cosine classifier to the shots; here,
+as in the decoupled rows of that literature, a novel class is their mean.
 """
 
-from typing import final
+from dataclasses import replace
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from masil.collapse import cosine_cross_entropy
-from masil.methods.descent import descend, epochs
-from masil.methods.learnt_map import BATCH, EPOCHS, RATE, LearntMap
-from masil.methods.method import Method
-from masil.methods.taught import check_features, class_means, new_classes, taught
+from masil.methods.learnt_map import LearntMap, MappedMeans, train_base
+from masil.methods.method import Published
+from masil.methods.taught import class_means, new_classes
+from masil.training import Recipe
 
 
 @final
-class DNegCosine(Method):
+class DNegCosine(MappedMeans):
     """Train −log softmax_y(s (cos θ_j − m [j = y])) with m < 0 on the base session; then compare with class means.
 
     The margin is that of the original's cosine softmax with five shots on miniImageNet.
     """
 
     citation = "Liu et al., Negative Margin Matters: Understanding Margin in Few-Shot Classification, ECCV 2020"
+    needs_base_training = True
+    published: ClassVar[Published] = {"cub200": {"margin": -0.01}}
 
     def __init__(self, *, total: int | None = None, seed: int = 0, margin: float = -0.02, scale: float = 30.0) -> None:
         super().__init__(total=total, seed=seed)
         self.margin, self.scale = margin, scale
-        self.map_: LearntMap | None = None
-        self.means_: Tensor | None = None  # [k d], after the map
 
     def fit(self, activations: Tensor, labels: Tensor) -> None:
         """Train the map and a cosine classifier, of which the map is kept."""
         new_classes(activations, labels)
-        g = LearntMap(activations)
+        g = LearntMap(activations, centred=not self.own_base)
+        if not self.own_base:
+            self._train(g, activations, labels)
+        self.map_, self.means_ = g, class_means(g(activations), labels)
+
+    def recipe(self, usual: Recipe, base: int) -> Recipe:  # noqa: ARG002
+        """Train with the margin."""
+        objective = replace(
+            usual.objective, cosine=1.0, dot=0.0, contrast=0.0, margin=self.margin, cosine_scale=self.scale
+        )
+        return replace(usual, name=f"{usual.name}+d-negcosine", method="d-negcosine", objective=objective)
+
+    def _train(self, g: LearntMap, activations: Tensor, labels: Tensor) -> None:
         W = class_means(g(activations), labels)
 
         def loss(rows: Tensor) -> Tensor:
             return cosine_cross_entropy(g(activations[rows]), W, labels[rows], self.scale, self.margin)
 
-        descend(
-            [g.matrix, W],
-            loss,
-            len(labels),
-            steps=epochs(EPOCHS, len(labels), BATCH),
-            batch=BATCH,
-            rate=RATE,
-            generator=torch.Generator().manual_seed(self.seed),
-        )
-        self.map_, self.means_ = g, class_means(g(activations), labels)
-
-    def learn(self, activations: Tensor, labels: Tensor) -> None:
-        """Append the means of classes k, k + 1, …"""
-        g, means = taught(self.map_), taught(self.means_)
-        check_features(activations, len(g.centre))
-        new_classes(activations, labels, len(means))
-        self.means_ = torch.cat([means, class_means(g(activations), labels, len(means))])
-
-    def predict(self, activations: Tensor) -> Tensor:
-        """Give the class whose mean has the largest cosine."""
-        z, vectors = self.geometry(activations)
-        return (z @ vectors.T).argmax(1)
-
-    def geometry(self, activations: Tensor) -> tuple[Tensor, Tensor]:
-        """Give mapped activations and class means."""
-        g, means = taught(self.map_), taught(self.means_)
-        check_features(activations, len(g.centre))
-        return functional.normalize(g(activations)), functional.normalize(means)
+        train_base([g.matrix, W], loss, len(labels), torch.Generator().manual_seed(self.seed))

@@ -1,12 +1,22 @@
 """Two ways down a loss: mini-batches with momentum, and, where the loss is convex, all the way to the bottom."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import torch
 from torch import Tensor
 
 MOMENTUM = 0.9
+
+
+def batches(rows: int, size: int, steps: int, generator: torch.Generator) -> Iterator[Tensor]:
+    """Yield `steps` batches of at most `size` row numbers, shuffled, every row once before any comes again."""
+    left = torch.empty(0, dtype=torch.int64)
+    for _ in range(steps):
+        if not len(left):
+            left = torch.randperm(rows, generator=generator)
+        yield left[:size]
+        left = left[size:]
 
 
 def descend(
@@ -20,17 +30,10 @@ def descend(
     generator: torch.Generator,
     decay: float = 5e-4,
 ) -> None:
-    """Lower `loss`, a function of the row numbers of a batch, by SGD; the rate falls from `rate` to 0 along a cosine.
-
-    Rows are shuffled, and every row is seen once before any comes again.
-    """
+    """Lower `loss`, a function of the rows of a batch, by SGD; the rate falls from `rate` to 0 along a cosine."""
     learnt = [parameter.requires_grad_() for parameter in parameters]
     optimiser = torch.optim.SGD(learnt, rate, momentum=MOMENTUM, nesterov=True, weight_decay=decay)
-    left = torch.empty(0, dtype=torch.int64)
-    for step in range(steps):
-        if not len(left):
-            left = torch.randperm(rows, generator=generator)
-        chosen, left = left[:batch], left[batch:]
+    for step, chosen in enumerate(batches(rows, batch, steps, generator)):
         optimiser.param_groups[0]["lr"] = rate * 0.5 * (1 + math.cos(math.pi * step / steps))
         optimiser.zero_grad()
         loss(chosen).backward()  # type: ignore[no-untyped-call]

@@ -12,7 +12,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from masil.methods.exemplars import EACH, Exemplars
-from masil.methods.growing_net import GrowingNet, train_base, train_session
+from masil.methods.growing_net import GrowingNet, train_session
+from masil.methods.learnt_map import train_base
 from masil.methods.method import Method
 from masil.methods.taught import check_features, class_means, new_classes, taught
 

@@ -1,32 +1,38 @@
 """FACT: room is reserved for classes to come, by virtual prototypes that base training keeps free (Zhou et al. 2022).
 
-The original trains its backbone so and mixes the features of a middle layer. Here a linear map of the shared backbone's
-activations is trained, and activations are what is mixed.
+The original trains its backbone so and mixes the features of a middle layer; its `recipe` mixes activations, the last
+features of all. On a shared backbone a linear map of activations is trained in the same way.
 """
 
-from typing import final
+from dataclasses import replace
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from masil.methods.descent import descend, epochs
-from masil.methods.learnt_map import BATCH, EPOCHS, RATE, LearntMap
-from masil.methods.method import Method
-from masil.methods.taught import check_features, check_total, class_means, new_classes, taught
+from masil.collapse import reserve, reserve_mixed, virtual_prototypes
+from masil.methods.learnt_map import LearntMap, MappedMeans, train_base
+from masil.methods.method import Published
+from masil.methods.taught import check_total, class_means, new_classes, taught
+from masil.training import Recipe
+
+VOTERS = 40  # prototypes nearest to an image; the others have no say
 
 
 @final
-class Fact(Method):
+class Fact(MappedMeans):
     """Train ℓ(f, y) + γ (ℓ(f without y, v) + ℓ(f', v') + ℓ(f' without v', y')), f' of mixed rows, then use class means.
 
-    f are scaled cosines to base classes and fixed virtual prototypes; v is the virtual prototype nearest to a row, y'
-    the base class nearest to a mixed one. `balance` is γ. To predict, `eta` of a class's probability comes by way of
-    the virtual prototypes that are near to both the image and the class.
+    f are scaled cosines to base classes and fixed virtual prototypes, orthogonal to one another; v is the virtual
+    prototype nearest to a row, y' the base class nearest to a mixed one. `balance` is γ. To predict, `eta` of a class's
+    probability comes by way of the 40 virtual prototypes nearest to the image, as far as they are near to the class.
     """
 
     citation = "Zhou et al., Forward Compatible Few-Shot Class-Incremental Learning, CVPR 2022"
+    needs_base_training = True
     needs_total_classes = True
+    published: ClassVar[Published] = {"cifar100": {"balance": 0.001}}
 
     def __init__(
         self,
@@ -39,65 +45,57 @@ class Fact(Method):
     ) -> None:
         super().__init__(total=total, seed=seed)
         self.balance, self.eta, self.scale = balance, eta, scale
-        self.map_: LearntMap | None = None
         self.virtual_: Tensor | None = None  # [r d], unit length, for the r classes to come
-        self.means_: Tensor | None = None  # [k d], after the map
 
     def fit(self, activations: Tensor, labels: Tensor) -> None:
         """Train the map with as many virtual prototypes as classes are still to come."""
         k = new_classes(activations, labels)
-        reserved = check_total(self.total, k) - k
+        g = LearntMap(activations, centred=not self.own_base)
+        virtual = virtual_prototypes(check_total(self.total, k) - k, len(g.centre))
+        if not self.own_base:
+            self._train(g, activations, labels, virtual)
+        self.map_, self.virtual_, self.means_ = g, virtual, class_means(g(activations), labels)
+
+    def recipe(self, usual: Recipe, base: int) -> Recipe:
+        """Train with prototypes for the classes to come."""
+        objective = replace(
+            usual.objective, cosine=1.0, dot=0.0, contrast=0.0, cosine_scale=self.scale,
+            prototypes=check_total(self.total, base) - base, prototype_weight=self.balance,
+        )  # fmt: skip
+        return replace(usual, name=f"{usual.name}+fact", method="fact", objective=objective)
+
+    def _train(self, g: LearntMap, activations: Tensor, labels: Tensor, virtual: Tensor) -> None:
         generator = torch.Generator().manual_seed(self.seed)
-        g = LearntMap(activations)
         W = class_means(g(activations), labels)
-        virtual = functional.normalize(torch.randn(reserved, len(g.centre), generator=generator))
+        k = len(W)
 
         def loss(rows: Tensor) -> Tensor:
             x, y = g.centred(activations[rows]), labels[rows]
             f = self._cosines(x @ g.matrix, W, virtual)
             total = functional.cross_entropy(f[:, :k], y)
-            if not reserved:
+            if not len(virtual):
                 return total
             order = torch.randperm(len(y), generator=generator)
-            share = torch.rand(3, generator=generator).median()  # Beta(2, 2), that of the original
+            share = torch.rand(3, generator=generator).median()  # Beta(2, 2), the original's default
             differ = y != y[order]
             mixed = (share * x + (1 - share) * x[order])[differ]
-            reserve = masked_loss(f, y, k + f[:, k:].argmax(1))
+            kept_free = reserve(f, y, k)
             if len(mixed):
-                f = self._cosines(mixed @ g.matrix, W, virtual)
-                guess = k + f[:, k:].argmax(1)
-                reserve = reserve + functional.cross_entropy(f, guess) + masked_loss(f, guess, f[:, :k].argmax(1))
-            return total + self.balance * reserve
+                kept_free = kept_free + reserve_mixed(self._cosines(mixed @ g.matrix, W, virtual), k)
+            return total + self.balance * kept_free
 
-        steps = epochs(EPOCHS, len(labels), BATCH)
-        descend([g.matrix, W], loss, len(labels), steps=steps, batch=BATCH, rate=RATE, generator=generator)
-        self.map_, self.virtual_, self.means_ = g, virtual, class_means(g(activations), labels)
-
-    def learn(self, activations: Tensor, labels: Tensor) -> None:
-        """Append the means of classes k, k + 1, …"""
-        g, means = taught(self.map_), taught(self.means_)
-        check_features(activations, len(g.centre))
-        new_classes(activations, labels, len(means))
-        self.means_ = torch.cat([means, class_means(g(activations), labels, len(means))])
+        train_base([g.matrix, W], loss, len(labels), generator)
 
     def predict(self, activations: Tensor) -> Tensor:
         """Give the likeliest class: (1 − η) softmax(cosines to means) + η softmax(cosines by way of prototypes)."""
         z, vectors = self.geometry(activations)
         virtual = taught(self.virtual_)
         direct = torch.softmax(self.scale * z @ vectors.T, 1)
-        by_way = torch.softmax(z @ virtual.T @ (virtual @ vectors.T), 1)
+        near = z @ virtual.T
+        heard = near.topk(min(VOTERS, len(virtual)), 1)
+        near = torch.zeros_like(near).scatter(1, heard.indices, heard.values)
+        by_way = torch.softmax(near @ (virtual @ vectors.T), 1)
         return ((1 - self.eta) * direct + self.eta * by_way).argmax(1)
-
-    def geometry(self, activations: Tensor) -> tuple[Tensor, Tensor]:
-        """Give mapped activations and class means."""
-        g, means = taught(self.map_), taught(self.means_)
-        check_features(activations, len(g.centre))
-        return functional.normalize(g(activations)), functional.normalize(means)
 
     def _cosines(self, z: Tensor, W: Tensor, virtual: Tensor) -> Tensor:
         return self.scale * functional.normalize(z) @ torch.cat([functional.normalize(W), virtual]).T
-
-
-def masked_loss(logits: Tensor, hidden: Tensor, labels: Tensor) -> Tensor:
-    """Give the cross-entropy to `labels` when each row's class `hidden` is out of the race."""
-    return functional.cross_entropy(logits.scatter(1, hidden[:, None], -1e9), labels)

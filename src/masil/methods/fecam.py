@@ -1,8 +1,8 @@
 """FeCAM: class means under a Mahalanobis distance, with a covariance that is shrunk and made a correlation.
 
-Goswami et al. (2023) keep a covariance per class where a class has hundreds of images. Five shots say nothing of one,
-nor do the thirty images of a fine-grained base class, so here all classes share the covariance within the base classes:
-one d × d matrix, found once. There is no training, in the base session or after.
+Goswami et al. (2023) keep a covariance per class, of which five shots say nothing, nor do the thirty images of a
+fine-grained base class. So here all classes share the covariance within the base classes: one d × d matrix, found once.
+There is no training, in the base session or after.
 """
 
 from typing import final
@@ -18,11 +18,11 @@ from masil.methods.taught import check_features, class_means, new_classes, taugh
 
 @final
 class FeCAM(Method):
-    """Predict argmin_y (x − μ_y)ᵀ R⁻¹ (x − μ_y), x and μ_y unit vectors of a^λ, R the shrunk correlation matrix.
+    """Predict argmin_y (x − μ_y)ᵀ R⁻¹ (x − μ_y), x the unit vector of a^λ, μ_y that of (mean a)^λ, R the correlations.
 
-    `power` is Tukey's λ; `diagonal` and `off_diagonal` are the shrinkage weights γ₁ and γ₂. The paper's 1 is for
+    `power` is Tukey's λ; `diagonal` and `off_diagonal` are the shrinkage weights γ₁ and γ₂. The original's 1 is for
     classes of hundreds of images. With few shots, what a mean has wrong is blown up in directions of little scatter;
-    100 did best on base classes of CUB-200 that were given as few-shot ones.
+    100 did best on base classes of CUB-200 that were given as few-shot ones, and damps the strongest directions only.
     """
 
     citation = (
@@ -51,23 +51,21 @@ class FeCAM(Method):
         """Find the base means and the covariance around them."""
         k = new_classes(activations, labels)
         rows = self._powered(activations)
-        means = class_means(rows, labels)
         if len(rows) <= k:
             raise InputError(f"Each of the {k} base classes has one image, so their scatter is unknown; give more.")
-        scatter = rows - means[labels]
+        scatter = rows - class_means(rows, labels)[labels]
         correlation = shrunk_correlation(scatter.T @ scatter / (len(rows) - k), *self.shrinkage)
         # R = L Lᵀ, so R⁻¹ = L⁻ᵀ L⁻¹ and the distance is the Euclidean one between rows times L⁻ᵀ.
         identity = torch.eye(len(correlation), dtype=torch.float64)
         self.root_ = torch.linalg.solve_triangular(torch.linalg.cholesky(correlation), identity, upper=False).T.float()
-        self.means_ = functional.normalize(means)
+        self.means_ = self._means(activations, labels)
 
     def learn(self, activations: Tensor, labels: Tensor) -> None:
         """Append the means of classes k, k + 1, …"""
         means = taught(self.means_)
         check_features(activations, means.shape[1])
         new_classes(activations, labels, len(means))
-        added = class_means(self._powered(activations), labels, len(means))
-        self.means_ = torch.cat([means, functional.normalize(added)])
+        self.means_ = torch.cat([means, self._means(activations, labels, len(means))])
 
     def predict(self, activations: Tensor) -> Tensor:
         """Give the class at the least distance."""
@@ -75,6 +73,9 @@ class FeCAM(Method):
         check_features(activations, means.shape[1])
         x, mu = functional.normalize(self._powered(activations)) @ root, means @ root
         return (mu.square().sum(1) - 2 * x @ mu.T).argmin(1)  # ‖x‖² is the same for all classes
+
+    def _means(self, activations: Tensor, labels: Tensor, known: int = 0) -> Tensor:
+        return functional.normalize(self._powered(class_means(activations.clamp_min(0).float(), labels, known)))
 
     def _powered(self, activations: Tensor) -> Tensor:
         return activations.clamp_min(0).float().pow(self.power)

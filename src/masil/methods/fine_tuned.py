@@ -8,7 +8,6 @@ a fixed frame or are learnt, which makes them the first three rows of MASIL's ab
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
 from typing import ClassVar, Literal
 
 import torch
@@ -16,15 +15,25 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from masil.collapse import Projection, cosine_cross_entropy, dot_regression, simplex_etf
-from masil.methods.method import Method
+from masil.methods.descent import batches
+from masil.methods.method import NearestVector, Published
 from masil.methods.taught import check_features, check_total, class_means, new_classes, taught
 
 FEATURES = 512  # of the embeddings, if that is room enough for the frame
 HIDDEN = 1024  # the original's width for a ResNet-18; wider backbones get no more
 
 
-class FineTuned(Method):
-    """Train g and, where they are not a frame, the class vectors; the rates are NC-FSCIL's."""
+class FineTuned(NearestVector):
+    """Train g and, where they are not a frame, the class vectors; the rates are NC-FSCIL's.
+
+    Its base rate is that of CIFAR-100 and miniImageNet, where it trains from a random start, as g does here. In session
+    i each mean of an earlier novel class is replayed i times, or once if not `repeat`.
+    """
+
+    published: ClassVar[Published] = {
+        "cifar100": {"session_lr": 0.25, "repeat": False},
+        "miniimagenet": {"session_lr": 0.025},
+    }
 
     loss: ClassVar[Literal["cross-entropy", "dot-regression"]]
     framed: ClassVar[bool]
@@ -38,8 +47,11 @@ class FineTuned(Method):
         lr: float = 0.25,
         session_steps: int = 100,
         session_lr: float = 0.05,
+        repeat: bool = True,
     ) -> None:
         super().__init__(total=total, seed=seed)
+        self.repeat = repeat
+        self.base_ = self.sessions_ = 0  # base classes, sessions since
         self.steps, self.lr = steps, lr
         self.session_steps, self.session_lr = session_steps, session_lr
         self.memory_: Tensor | None = None  # [k d], one mean of activations for each class
@@ -58,6 +70,7 @@ class FineTuned(Method):
             if self.framed
             else functional.normalize(torch.randn(k, features, generator=self.generator_))
         )
+        self.base_, self.sessions_ = k, 0
         self._train(activations, labels, self.steps, 512, self.lr, warmup=0.05)
         self._remember(activations, labels)
 
@@ -71,15 +84,12 @@ class FineTuned(Method):
             check_total(len(self.vectors_), known + new)
         else:
             self.vectors_ = torch.cat([self.vectors_, self._embed(class_means(activations, labels, known))])
-        rows = torch.cat([memory, activations])
-        own = torch.cat([torch.arange(known), labels])
+        self.sessions_ += 1
+        times = self.sessions_ if self.repeat else 1
+        replayed = torch.cat([torch.arange(self.base_), torch.arange(self.base_, known).repeat(times)])
+        rows, own = torch.cat([memory[replayed], activations]), torch.cat([replayed, labels])
         self._train(rows, own, self.session_steps, 64, self.session_lr, warmup=0.0)
         self._remember(activations, labels)
-
-    def predict(self, activations: Tensor) -> Tensor:
-        """Give the class whose vector has the largest cosine to the embedding."""
-        z, vectors = self.geometry(activations)
-        return (z @ vectors.T).argmax(1)
 
     def geometry(self, activations: Tensor) -> tuple[Tensor, Tensor]:
         """Give embeddings and the vectors of the classes taught so far."""
@@ -111,7 +121,7 @@ class FineTuned(Method):
         optimiser = torch.optim.SGD(learnt, lr, momentum=0.9, weight_decay=5e-4)
         turn = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: _rate(step / steps, warmup))
         seen = len(self.vectors_) if self.memory_ is None else int(labels.max()) + 1
-        for chosen in _batches(len(rows), batch, steps, self.generator_):
+        for chosen in batches(len(rows), batch, steps, self.generator_):
             z = self.g_(rows[chosen] / self.scale_)
             if self.loss == "dot-regression":
                 loss = dot_regression(z, vectors[labels[chosen]])
@@ -132,13 +142,3 @@ def _rate(done: float, warmup: float) -> float:
         return done / warmup
     through = torch.tensor((done - warmup) / (1 - warmup) * torch.pi)
     return 0.01 + 0.99 * 0.5 * (1 + float(torch.cos(through)))
-
-
-def _batches(n: int, size: int, steps: int, generator: torch.Generator) -> Iterator[Tensor]:
-    """Yield `steps` batches of at most `size` of n rows, every row once before any comes again."""
-    left = torch.empty(0, dtype=torch.int64)
-    for _ in range(steps):
-        if not len(left):
-            left = torch.randperm(n, generator=generator)
-        yield left[:size]
-        left = left[size:]

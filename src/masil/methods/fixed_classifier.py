@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from masil.collapse import simplex_etf
 from masil.methods.descent import descend, settle
-from masil.methods.method import Method
+from masil.methods.method import NearestVector
 from masil.methods.taught import check_features, check_total, class_means, new_classes, taught
 
 SCALE = 16.0  # length of what is mapped, so that M need not be long
@@ -22,13 +22,13 @@ STEPS, RATE, BATCH = 100, 0.01, 64  # of a session
 
 
 @final
-class FixedClassifier(Method):
+class FixedClassifier(NearestVector):
     """Minimise cross-entropy of W M x over M, W a simplex [K K−1] of all K classes, x centred activations.
 
     In the base session the loss is convex, so its minimum is found; in a session M is fine-tuned on shots and means.
     """
 
-    citation = "Pernici et al., Class-incremental Learning with Pre-allocated Fixed Classifiers, ICPR 2021"
+    citation = "Pernici et al., Class-incremental Learning with Pre-allocated Fixed Classifiers, ICPR 2020"
     needs_total_classes = True
 
     def __init__(self, *, total: int | None = None, seed: int = 0) -> None:
@@ -63,11 +63,6 @@ class FixedClassifier(Method):
 
         descend([M], loss, len(y), steps=STEPS, batch=BATCH, rate=RATE, generator=self.generator_)
         self.memory_ = torch.cat([memory, class_means(shots, labels, len(memory))])
-
-    def predict(self, activations: Tensor) -> Tensor:
-        """Give the class whose vector has the largest product, among those taught so far."""
-        z, vectors = self.geometry(activations)
-        return (z @ vectors.T).argmax(1)
 
     def geometry(self, activations: Tensor) -> tuple[Tensor, Tensor]:
         """Give mapped activations and the simplex vectors of the classes taught so far."""

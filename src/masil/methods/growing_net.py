@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from masil.methods.descent import descend, epochs
-from masil.methods.learnt_map import BATCH, EPOCHS, RATE, LearntMap
+from masil.methods.descent import descend
+from masil.methods.learnt_map import BATCH, LearntMap
 
 SCALE = 16.0  # of the products with unit embeddings
 SESSION_STEPS, SESSION_RATE = 100, 0.1
@@ -18,14 +18,14 @@ SESSION_STEPS, SESSION_RATE = 100, 0.1
 class GrowingNet:
     """Logits s w_j · z + b_j with z = unit(g(a)): a whole network where the backbone is frozen and shared."""
 
-    def __init__(self, activations: Tensor) -> None:
-        """Start without classes, with a map that is centred on these activations."""
-        self.map = LearntMap(activations)
+    def __init__(self, activations: Tensor, *, centred: bool = True) -> None:
+        """Start without classes, with a map that is centred on these activations, or on 0."""
+        self.map = LearntMap(activations, centred=centred)
         self.rows = torch.empty(0, activations.shape[1])  # w [k d]
         self.bias = torch.empty(0)  # b [k]
 
     def grow(self, rows: Tensor, bias: float = 0.0) -> None:
-        """Append classes that start with these rows, at unit length."""
+        """Append classes that start with these rows, at unit length: class means, where originals draw at random."""
         self.rows = torch.cat([self.rows, functional.normalize(rows)])
         self.bias = torch.cat([self.bias, torch.full((len(rows),), bias)])
 
@@ -36,11 +36,6 @@ class GrowingNet:
     def logits(self, activations: Tensor) -> Tensor:
         """Give one number per class, [n k]."""
         return SCALE * self.embed(activations) @ self.rows.T + self.bias
-
-
-def train_base(learnt: list[Tensor], loss: Callable[[Tensor], Tensor], rows: int, generator: torch.Generator) -> None:
-    """Lower the loss of the base session."""
-    descend(learnt, loss, rows, steps=epochs(EPOCHS, rows, BATCH), batch=BATCH, rate=RATE, generator=generator)
 
 
 def train_session(

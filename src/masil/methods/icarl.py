@@ -1,10 +1,11 @@
 """iCaRL: exemplars are replayed, old outputs distilled, the nearest mean of exemplars decides (Rebuffi et al. 2017).
 
-The original trains its whole network in every session. Here the backbone is the shared one and stays frozen; a linear
-map of its activations is what is trained and what drifts, and exemplars are kept as activations. It therefore forgets
-far less than the published figures, whose network drifts as a whole.
+The original trains its whole network in every session. Here the backbone is frozen, the shared one or one trained with
+iCaRL's loss by its `recipe`; a linear map of its activations is what sessions train and what drifts, and exemplars are
+kept as activations. It therefore forgets far less than the published figures, whose network drifts as a whole.
 """
 
+from dataclasses import replace
 from typing import final
 
 import torch
@@ -12,20 +13,24 @@ from torch import Tensor
 from torch.nn import functional
 
 from masil.methods.exemplars import EACH, Exemplars
-from masil.methods.growing_net import SCALE, GrowingNet, train_base, train_session
-from masil.methods.method import Method
+from masil.methods.growing_net import SCALE, GrowingNet, train_session
+from masil.methods.learnt_map import train_base
+from masil.methods.method import NearestVector
 from masil.methods.taught import check_features, class_means, new_classes, taught
+from masil.training import Recipe
 
 
 @final
-class ICaRL(Method):
+class ICaRL(NearestVector):
     """Train one sigmoid per class, new ones towards labels and old ones towards what they said before the session.
 
-    A class is the mean of its exemplars' unit embeddings, worked out anew after every session.
+    The sigmoids are of scaled cosines. A class is the mean of its exemplars' unit embeddings, worked out anew after
+    every session.
     """
 
     citation = "Rebuffi et al., iCaRL: Incremental Classifier and Representation Learning, CVPR 2017"
     keeps_images = True
+    needs_base_training = True
 
     def __init__(self, *, total: int | None = None, seed: int = 0, exemplars: int = EACH) -> None:
         super().__init__(total=total, seed=seed)
@@ -37,15 +42,21 @@ class ICaRL(Method):
         """Train on the labels alone, then choose exemplars."""
         new_classes(activations, labels)
         self.generator_ = torch.Generator().manual_seed(self.seed)
-        net = GrowingNet(activations)
+        net = GrowingNet(activations, centred=not self.own_base)
         net.grow(class_means(net.embed(activations), labels), bias=-SCALE / 2)
 
         def loss(rows: Tensor) -> Tensor:
             return sigmoid_loss(net.logits(activations[rows]), labels[rows])
 
-        train_base([net.map.matrix, net.rows, net.bias], loss, len(labels), self.generator_)
+        if not self.own_base:
+            train_base([net.map.matrix, net.rows, net.bias], loss, len(labels), self.generator_)
         self.net_, self.memory_ = net, Exemplars(activations.shape[1], self.exemplars)
         self.memory_.add(activations, labels, net.embed)
+
+    def recipe(self, usual: Recipe, base: int) -> Recipe:  # noqa: ARG002
+        """Train one sigmoid a class."""
+        objective = replace(usual.objective, cosine=0.0, dot=0.0, contrast=0.0, binary=1.0, cosine_scale=SCALE)
+        return replace(usual, name=f"{usual.name}+icarl", method="icarl", objective=objective)
 
     def learn(self, activations: Tensor, labels: Tensor) -> None:
         """Train on exemplars and shots, then choose exemplars among the shots."""
@@ -62,11 +73,6 @@ class ICaRL(Method):
 
         train_session([net.map.matrix, net.rows, net.bias], loss, len(y), self.generator_)
         memory.add(activations, labels, net.embed)
-
-    def predict(self, activations: Tensor) -> Tensor:
-        """Give the class whose mean of exemplars is nearest."""
-        z, vectors = self.geometry(activations)
-        return (z @ vectors.T).argmax(1)
 
     def geometry(self, activations: Tensor) -> tuple[Tensor, Tensor]:
         """Give embeddings and the means of exemplars."""

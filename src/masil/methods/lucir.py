@@ -2,7 +2,8 @@
 
 Listed as "NCM" in the tables of the FSCIL literature. The original trains its whole network in every session. Here the
 backbone is the shared one and stays frozen; a linear map of its activations and the class vectors are trained, and
-exemplars are kept as activations.
+exemplars are kept as activations. The rivals' terms are summed, as in the paper (the code averages them); the optional
+balanced fine-tuning at the end of a session is left out.
 """
 
 import math
@@ -14,13 +15,14 @@ from torch.nn import functional
 
 from masil.collapse import cosine_cross_entropy
 from masil.methods.exemplars import EACH, Exemplars
-from masil.methods.growing_net import SCALE, GrowingNet, train_base, train_session
-from masil.methods.method import Method
+from masil.methods.growing_net import SCALE, GrowingNet, train_session
+from masil.methods.learnt_map import train_base
+from masil.methods.method import NearestVector
 from masil.methods.taught import check_features, class_means, new_classes, taught
 
 
 @final
-class Lucir(Method):
+class Lucir(NearestVector):
     """Train cosine cross-entropy + λ (1 − cos(z before, z)) + Σ_j max(0, m − cos(z, w_y) + cos(z, w_j)).
 
     λ is `keep` · √(old classes / new classes). The last term is for exemplars, over the `rivals` new classes nearest to
@@ -80,11 +82,6 @@ class Lucir(Method):
         train_session([net.map.matrix, rows_new], loss, len(y), self.generator_)
         net.grow(rows_new)
         memory.add(activations, labels, net.embed)
-
-    def predict(self, activations: Tensor) -> Tensor:
-        """Give the class with the largest cosine."""
-        z, vectors = self.geometry(activations)
-        return (z @ vectors.T).argmax(1)
 
     def geometry(self, activations: Tensor) -> tuple[Tensor, Tensor]:
         """Give embeddings and class vectors."""

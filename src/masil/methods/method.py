@@ -1,11 +1,14 @@
 """The one interface of every method: a base session, then sessions, then predictions, all on activations."""
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from torch import Tensor
 
 from masil.training import Recipe
+
+Published = Mapping[str, Mapping[str, Any]]  # data set -> parameters
 
 
 class Method(ABC):
@@ -13,23 +16,29 @@ class Method(ABC):
 
     A method says what it costs: whether images of the past are kept (`keeps_images`), whether its backbone is trained
     in a way of its own (`needs_base_training`, see `recipe`), and whether the number of classes that will ever come
-    must be known in advance (`needs_total_classes`).
+    must be known in advance (`needs_total_classes`). `published` are parameters that its authors give for a data set.
     """
 
     citation: ClassVar[str]
     keeps_images: ClassVar[bool] = False
     needs_base_training: ClassVar[bool] = False
     needs_total_classes: ClassVar[bool] = False
+    published: ClassVar[Published] = {}
 
     def __init__(self, *, total: int | None = None, seed: int = 0) -> None:
         """Prepare for `total` classes in the end, where a method needs to know; `seed` is of everything random."""
         self.total = total
         self.seed = seed
-        self.backbone_trained = False  # on the base session's own images; whoever runs the method knows
+        # Whoever runs the method knows whether the backbone was trained on the base session's own images, and whether
+        # that was done as this method's `recipe` says.
+        self.backbone_trained = False
+        self.own_base = False
 
-    @staticmethod
-    def recipe(usual: Recipe) -> Recipe:
-        """Give the recipe of this method's base session, from the one that the others use."""
+    def recipe(self, usual: Recipe, base: int) -> Recipe:  # noqa: ARG002
+        """Give the recipe of this method's base session of `base` classes, from the one that others use.
+
+        Its `method` is this method's name, so that a checkpoint says whose it is.
+        """
         return usual
 
     @abstractmethod
@@ -47,3 +56,16 @@ class Method(ABC):
     def geometry(self, activations: Tensor) -> tuple[Tensor, Tensor] | None:  # noqa: ARG002
         """Give unit embeddings [n d'] and the unit class vectors [k d'] compared with them, where there are such."""
         return None
+
+
+class NearestVector(Method):
+    """A method that compares unit embeddings with unit class vectors; what differs is where the two come from."""
+
+    @abstractmethod
+    def geometry(self, activations: Tensor) -> tuple[Tensor, Tensor]:
+        """Give unit embeddings [n d'] and the unit vectors [k d'] of the classes taught so far."""
+
+    def predict(self, activations: Tensor) -> Tensor:
+        """Give the class whose vector has the largest cosine."""
+        z, vectors = self.geometry(activations)
+        return (z @ vectors.T).argmax(1)

@@ -9,7 +9,10 @@ from masil.methods.fine_tuned import FineTuned
 class NcFscil(FineTuned):
     """Row "NC + ETF loss" of MASIL's ablation. The original trains its backbone with this loss; here it is shared."""
 
-    citation = "Yang et al., Neural Collapse Inspired Feature-Classifier Alignment for Few-Shot CIL, ICLR 2023"
+    citation = (
+        "Yang et al., Neural Collapse Inspired Feature-Classifier Alignment for Few-Shot Class-Incremental "
+        "Learning, ICLR 2023"
+    )
     needs_total_classes = True
     loss = "dot-regression"
     framed = True

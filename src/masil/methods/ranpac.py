@@ -1,9 +1,9 @@
 """RanPAC: a random layer widens the activations, ridge regression on top of it is kept exact as classes come.
 
-McDonnell et al. (2023) sum over images, so that a class of 500 outweighs one of 5 a hundredfold; their streams are
-balanced, ours are not. Here every class weighs the same: its share of the Gram matrix and of the targets is a mean over
-its images. The random layer has 2,000 features, not 10,000, for the sake of small machines; the backbone is the shared
-one, without the adapters of their first session.
+McDonnell et al. (2023) sum over images, so that a class of 500 outweighs one of 5 a hundredfold; their streams are of
+many-shot classes, ours are not. Here every class weighs the same: its share of the Gram matrix and of the targets is a
+mean over its images, and activations have unit length. The random layer has 2,000 features, not 10,000, for the sake of
+small machines; the backbone is the shared one, without the adapters of their first session.
 """
 
 from typing import final
@@ -24,7 +24,7 @@ BLOCK = 4096  # rows widened at a time
 
 @final
 class RanPAC(Method):
-    """Score h = relu(a R) by hᵀ (G + ρ I)⁻¹ C, G the sum of the classes' second moments of h and C their means [m k].
+    """Score h = relu(â R) by hᵀ (G + ρ I)⁻¹ C, G the sum of the classes' second moments of h and C their means [m k].
 
     No image is kept: G and C are sums. The ridge ρ is chosen once, on base training images that are held out.
     """

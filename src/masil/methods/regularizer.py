@@ -21,9 +21,10 @@ SCALE = 16.0  # length of the activations, that of a ResNet's; the weights below
 
 @final
 class Regularizer(Method):
-    """Minimise ℓ(W) + `old` Σ_old ‖w − w_before‖² + `novel` Σ_new ‖w − proj w‖² + `decay` ‖W‖², proj onto base weights.
+    """Minimise ℓ(W) + Σ_old λ ‖w − w₀‖² + `novel` Σ_new ‖w − proj w‖² + ½ `decay` ‖W‖², proj onto base weights.
 
-    ℓ is the cross-entropy of the session's shots and of one mean per earlier class.
+    ℓ is the cross-entropy of the session's shots and of one mean per earlier class. w₀ are a class's weights at the end
+    of the session that taught it; λ is `old` for base classes and `earlier` for novel ones of earlier sessions.
     """
 
     citation = "Akyürek et al., Subspace Regularizers for Few-Shot Class Incremental Learning, ICLR 2022"
@@ -34,13 +35,16 @@ class Regularizer(Method):
         total: int | None = None,
         seed: int = 0,
         old: float = 0.2,
+        earlier: float = 0.1,
         novel: float = 1.0,
         decay: float = 5e-4,
     ) -> None:
         super().__init__(total=total, seed=seed)
-        self.old, self.novel, self.decay = old, novel, decay
+        self.old, self.earlier, self.novel, self.decay = old, earlier, novel, decay
         self.centre_: Tensor | None = None  # [d]
         self.weights_: Tensor | None = None  # W [k d]
+        self.anchors_: Tensor | None = None  # w₀ [k d]
+        self.base_ = 0  # classes
         self.span_: Tensor | None = None  # [d r], an orthonormal basis of the base weights
         self.memory_: Tensor | None = None  # [k d], one mean per class
 
@@ -49,24 +53,28 @@ class Regularizer(Method):
         k = new_classes(activations, labels)
         self.centre_ = functional.normalize(activations.float()).mean(0)
         x, W = self._prepared(activations), torch.zeros(k, activations.shape[1])
-        settle(W, lambda: functional.cross_entropy(x @ W.T, labels) + self.decay * W.square().sum())
+        settle(W, lambda: functional.cross_entropy(x @ W.T, labels) + self.decay / 2 * W.square().sum())
         self.weights_, self.span_, self.memory_ = W, basis(W), class_means(x, labels)
+        self.anchors_, self.base_ = W.clone(), k
 
     def learn(self, activations: Tensor, labels: Tensor) -> None:
         """Find the weights of the new classes and let the others move a little."""
-        before, span, memory = taught(self.weights_), taught(self.span_), taught(self.memory_)
+        before, anchors = taught(self.weights_), taught(self.anchors_)
+        span, memory = taught(self.span_), taught(self.memory_)
         check_features(activations, before.shape[1])
         known = len(before)
         shots = self._prepared(activations)
         x, y = torch.cat([memory, shots]), torch.cat([torch.arange(known), labels])
+        tie = torch.where(torch.arange(known) < self.base_, self.old, self.earlier)[:, None]
         W = torch.cat([before, torch.zeros(new_classes(activations, labels, known), before.shape[1])])
 
         def loss() -> Tensor:
-            moved, outside = W[:known] - before, W[known:] - projected(W[known:], span)
-            pull = self.old * moved.square().sum() + self.novel * outside.square().sum()
-            return functional.cross_entropy(x @ W.T, y) + pull + self.decay * W.square().sum()
+            moved, outside = W[:known] - anchors, W[known:] - projected(W[known:], span)
+            pull = (tie * moved.square()).sum() + self.novel * outside.square().sum()
+            return functional.cross_entropy(x @ W.T, y) + pull + self.decay / 2 * W.square().sum()
 
         settle(W, loss)
+        self.anchors_ = torch.cat([anchors, W[known:].clone()])
         self.weights_, self.memory_ = W, torch.cat([memory, class_means(shots, labels, known)])
 
     def predict(self, activations: Tensor) -> Tensor:

@@ -4,27 +4,28 @@ Few shots give a mean that errs towards nothing in particular, while base means 
 classes. On frozen activations nothing differs from the original but the backbone, which is the shared one.
 """
 
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from masil.errors import InputError
-from masil.methods.method import Method
+from masil.methods.method import NearestVector, Published
 from masil.methods.taught import check_features, class_means, new_classes, taught
 
 
 @final
-class Teen(Method):
+class Teen(NearestVector):
     """Draw each novel mean p towards base means B: p ← (1 − a) p + a · unit(softmax(τ p Bᵀ) B), all of unit length.
 
-    `a` is .1 for CIFAR-100 and .5 for CUB-200 in the paper; `temperature` is its τ.
+    `a` is .1 for CIFAR-100 and .5 for CUB-200 and miniImageNet in the original's scripts; `temperature` is its τ.
     """
 
     citation = "Wang et al., Few-Shot Class-Incremental Learning via Training-Free Prototype Calibration, NeurIPS 2023"
+    published: ClassVar[Published] = {"cifar100": {"a": 0.1}}
 
-    def __init__(self, *, total: int | None = None, seed: int = 0, a: float = 0.1, temperature: float = 16.0) -> None:
+    def __init__(self, *, total: int | None = None, seed: int = 0, a: float = 0.5, temperature: float = 16.0) -> None:
         super().__init__(total=total, seed=seed)
         if not 0 <= a <= 1:
             raise InputError(f"The share `a` of the base classes is {a}, but must lie in [0, 1].")
@@ -45,11 +46,6 @@ class Teen(Method):
         new_classes(activations, labels, len(vectors))
         means = functional.normalize(class_means(activations, labels, len(vectors)))
         self.vectors_ = torch.cat([vectors, calibrated(means, base, self.a, self.temperature)])
-
-    def predict(self, activations: Tensor) -> Tensor:
-        """Compare with every vector."""
-        z, vectors = self.geometry(activations)
-        return (z @ vectors.T).argmax(1)
 
     def geometry(self, activations: Tensor) -> tuple[Tensor, Tensor]:
         """Give activations and the classes' vectors."""

@@ -5,8 +5,9 @@ from masil.training.recipe import Average, Mixing, MuonSettings, Objective, Reci
 from masil.training.recipes import RECIPES, recipe
 from masil.training.schedule import Schedule
 from masil.training.session import DivergedError
-from masil.training.trained import Trained, load_trained, save_weights
+from masil.training.trained import Trained, compact, load_trained, save_weights
 from masil.training.trainer import train
+from masil.training.virtual import fusion_shares
 
 __all__ = [
     "RECIPES",
@@ -22,6 +23,8 @@ __all__ = [
     "Trained",
     "Tuning",
     "Watch",
+    "compact",
+    "fusion_shares",
     "load_trained",
     "recipe",
     "save_weights",

@@ -11,6 +11,7 @@ from torch import Tensor
 from masil.data import Augmentation, Framing, Images, augment, cutmix, mixup
 from masil.errors import DataError, InputError
 from masil.training.recipe import Mixing, Recipe
+from masil.training.virtual import fused, turned
 
 
 class Batch(NamedTuple):
@@ -39,14 +40,17 @@ class Batches:
         self.steps = len(self.labels) // self.batch  # what does not fill a batch waits for another epoch
 
     def __call__(self, epoch: int, step: int, order: Tensor) -> Batch:
-        """Make batch `step` of an epoch, in that epoch's `order`: turned, augmented, mixed."""
+        """Make batch `step` of an epoch, in that epoch's `order`: turned, augmented, fused, mixed."""
         recipe, px = self.recipe, self.recipe.pixels(epoch)
         rows = order[step * self.batch : (step + 1) * self.batch].to(self.device)
         generator = seeded(recipe.seed, "batch", epoch, step)
         pixels, labels = self.pixels[rows], self.labels[rows]
         if recipe.rotated:
             pixels, labels = turned(pixels, labels, recipe.rotated, self.classes, generator)
-        return mixed(augment(pixels, recipe.augmentation, px, generator), labels, recipe.mixing, generator)
+        pixels = augment(pixels, recipe.augmentation, px, generator)
+        if recipe.fused:
+            pixels, labels = fused(pixels, labels, recipe.fused, self.classes, generator)
+        return mixed(pixels, labels, recipe.mixing, generator)
 
     def order(self, epoch: int) -> Tensor:
         """Give the order of the images in an epoch."""
@@ -67,20 +71,6 @@ def seeded(seed: int, *parts: str | int) -> torch.Generator:
     text = "/".join(map(str, (seed, *parts)))
     number = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
     return torch.Generator().manual_seed(number % 2**63)
-
-
-def turned(
-    pixels: Tensor, labels: Tensor, share: float, classes: int, generator: torch.Generator
-) -> tuple[Tensor, Tensor]:
-    """Turn a share of the images by q = 1, 2 or 3 quarters; they become a virtual class, q · classes + label."""
-    n = len(labels)
-    chosen = torch.rand(n, generator=generator) < share
-    quarters = torch.where(chosen, torch.randint(1, 4, (n,), generator=generator), 0).to(labels.device)
-    result = pixels.clone()
-    for quarter in (1, 2, 3):
-        rows = quarters == quarter
-        result[rows] = pixels[rows].rot90(quarter, (2, 3))
-    return result, labels + quarters * classes
 
 
 def mixed(pixels: Tensor, labels: Tensor, mixing: Mixing, generator: torch.Generator) -> Batch:

@@ -10,7 +10,15 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from masil.backbones import Backbone
-from masil.collapse import FRAMES, Projection, cosine_cross_entropy, dot_regression
+from masil.collapse import (
+    FRAMES,
+    Projection,
+    cosine_cross_entropy,
+    dot_regression,
+    reserve,
+    reserve_mixed,
+    virtual_prototypes,
+)
 from masil.errors import InputError
 from masil.training.recipe import Objective
 
@@ -24,6 +32,7 @@ class Head(nn.Module):
     """
 
     frame: Tensor | None
+    prototypes: Tensor | None
     vectors: nn.Parameter | None
 
     def __init__(self, features: int, classes: int, objective: Objective, generator: torch.Generator) -> None:
@@ -37,20 +46,28 @@ class Head(nn.Module):
             reserved = max(classes, objective.reserve or 0)
             frame = FRAMES[objective.frame](reserved, objective.embedding, generator)
             self.projection = Projection(features, objective.embedding, generator=generator)
-        if objective.cosine:
+        if objective.cosine or objective.binary:
             drawn = torch.randn(classes, features, generator=generator, device=generator.device)
             self.vectors = nn.Parameter(functional.normalize(drawn))
+        kept_free = virtual_prototypes(objective.prototypes, features) if objective.prototypes else None
         self.register_buffer("frame", frame)
+        self.register_buffer("prototypes", kept_free, persistent=False)
 
     def forward(self, activations: Tensor, labels: Tensor, partners: Tensor, lam: Tensor) -> Tensor:
         """Give the mean loss of activations [n d] that are lam [n] of `labels` and 1 − lam of `partners`."""
         wants = self.objective
         total = activations.new_zeros(())
-        if self.vectors is not None:
+        if self.vectors is not None and wants.cosine:
             total = total + wants.cosine * cosine_cross_entropy(
-                activations, self.vectors, labels, wants.cosine_scale,
+                activations, self.vectors, labels, wants.cosine_scale, wants.margin,
                 smoothing=wants.smoothing, partner_labels=partners, lam=lam,
             )  # fmt: skip
+        if self.vectors is not None and self.prototypes is not None:
+            rows = wants.cosine_scale * torch.cat([functional.normalize(self.vectors), self.prototypes])
+            total = total + wants.prototype_weight * keep_free(activations, labels, rows, self.classes)
+        if self.vectors is not None and wants.binary:
+            labelled = soft_labels(labels, partners, lam, self.classes)
+            total = total + wants.binary * sigmoids(activations, self.vectors, labelled, wants.cosine_scale)
         if self.frame is not None:
             total = total + wants.dot * dot_regression(
                 self.embed(activations), self.frame[labels], wants.dot_scale,
@@ -72,10 +89,9 @@ class Head(nn.Module):
         return vectors.detach()[:k].clone()
 
     def start_at(self, means: Tensor) -> None:
-        """Let the learnt class vectors begin at class means [k d], virtual classes at those of their class."""
+        """Let the learnt class vectors, virtual classes included, begin at these [k d]."""
         if self.vectors is not None:
-            copies = -(-len(self.vectors) // len(means))
-            self.vectors.data.copy_(functional.normalize(means).repeat(copies, 1)[: len(self.vectors)])
+            self.vectors.data.copy_(functional.normalize(means))
 
 
 @final
@@ -96,6 +112,26 @@ class Network(nn.Module):
             activations = self.run(x)
         loss: Tensor = self.head(activations.float(), labels, partners, lam)
         return loss
+
+
+def sigmoids(activations: Tensor, vectors: Tensor, labels: Tensor, scale: float) -> Tensor:
+    """Give the sum over classes of the binary cross-entropy of σ(scale (cos − ½)) to labels [n k], iCaRL's loss."""
+    logits = scale * (functional.normalize(activations) @ functional.normalize(vectors).T - 0.5)
+    return functional.binary_cross_entropy_with_logits(logits, labels, reduction="none").sum(1).mean()
+
+
+def keep_free(activations: Tensor, labels: Tensor, rows: Tensor, k: int) -> Tensor:
+    """Give FACT's loss beside the cross-entropy; `rows` [k+r d] give the logits of k classes, then of r prototypes.
+
+    Each image is mixed with the one before it. Their shares are the quantiles of Beta(2, 2), whose distribution
+    function 3x² − 2x³ is inverted by x = ½ − sin(asin(1 − 2u)/3): the batch is in random order, so none is drawn.
+    """
+    loss = reserve(functional.normalize(activations) @ rows.T, labels, k)
+    n = len(labels)
+    u = (torch.arange(n, device=activations.device) + 0.5) / n
+    share = (0.5 - torch.sin(torch.asin(1 - 2 * u) / 3))[:, None].to(activations.dtype)
+    mixed = torch.lerp(activations.roll(1, 0), activations, share)[labels != labels.roll(1)]
+    return loss + reserve_mixed(functional.normalize(mixed) @ rows.T, k) if len(mixed) else loss
 
 
 def contrast(embeddings: Tensor, labels: Tensor, temperature: float) -> Tensor:

@@ -70,13 +70,19 @@ class Objective:
 
     `cosine`: cross-entropy of scaled cosines between activations and learnt class vectors. `dot`: dot-regression of
     embeddings on a fixed frame, through a learnt projection (Eq. loss). `contrast`: supervised contrast in the batch.
+    `binary`: one sigmoid a class of the same cosines, as iCaRL trains. `prototypes`: directions that the cosine term
+    keeps free for so many classes to come, as FACT does.
     """
 
     cosine: float = 1.0
     dot: float = 0.0
     contrast: float = 0.0
+    binary: float = 0.0
     cosine_scale: float = 16.0
+    margin: float = 0.0  # by which the cosine to the own class vector must win; below 0 it may lose
     smoothing: float = 0.0
+    prototypes: int = 0
+    prototype_weight: float = 0.01
     dot_scale: float = 10.0
     temperature: float = 0.1
     frame: str = "simplex"
@@ -87,9 +93,13 @@ class Objective:
     def __post_init__(self) -> None:
         lookup("frame", self.frame, FRAMES)
         lookup("start of the class vectors", self.start, STARTS)
-        _at_least(self, 0, "cosine", "dot", "contrast", "smoothing")
-        if self.cosine == self.dot == 0:
-            raise InputError("A recipe needs a weight of `cosine` or `dot` above 0; without them no class is learnt.")
+        _at_least(self, 0, "cosine", "dot", "contrast", "binary", "smoothing", "prototypes", "prototype_weight")
+        if self.cosine == self.dot == self.binary == 0:
+            raise InputError(
+                "A recipe needs a weight of `cosine`, `dot` or `binary` above 0; without them no class is learnt."
+            )
+        if self.prototypes and not self.cosine:
+            raise InputError("Virtual prototypes belong to the cosine term; give `cosine` a weight above 0.")
         if min(self.cosine_scale, self.dot_scale, self.temperature) <= 0:
             raise InputError("The scales and the temperature of an objective must be positive.")
 
@@ -157,12 +167,14 @@ class Recipe:
     augmentation: Augmentation = field(default_factory=Augmentation)
     mixing: Mixing = field(default_factory=Mixing)
     rotated: float = 0.0  # share of the images turned by 90, 180 or 270°, each turn of a class a virtual class
+    fused: float = 0.0  # share of the images blended with one of another class, each pair of classes a virtual class
     objective: Objective = field(default_factory=Objective)
     average: Average = field(default_factory=Average)
     tuning: Tuning = field(default_factory=Tuning)
     watch: Watch = field(default_factory=Watch)
     compile: bool = True  # where the machine gains by it and the stage is long enough
     seed: int = 0
+    method: str | None = None  # whose way of training this is; None = it is nobody's in particular
 
     def __post_init__(self) -> None:
         stages = tuple((int(epochs), int(px)) for epochs, px in self.stages)
@@ -172,8 +184,11 @@ class Recipe:
             raise InputError(f"A recipe needs stages of at least one epoch and one pixel, not {list(stages)}.")
         if self.batch < 2:
             raise InputError(f"A batch of {self.batch} is too small; batch norm needs at least 2 images.")
-        if not 0 <= self.rotated <= 1:
-            raise InputError(f"A share {self.rotated} of the images is to be turned, but a share lies in [0, 1].")
+        for done, share in (("turned", self.rotated), ("fused", self.fused)):
+            if not 0 <= share <= 1:
+                raise InputError(f"A share {share} of the images is to be {done}, but a share lies in [0, 1].")
+        if self.rotated and self.fused:
+            raise InputError("Images are turned or fused to make virtual classes, not both; set one of the two to 0.")
 
     @property
     def epochs(self) -> int:

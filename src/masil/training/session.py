@@ -28,6 +28,7 @@ from masil.training.history import Row, sentence, tidy, write_history
 from masil.training.optimiser import Optimiser, freeze, set_training
 from masil.training.recipe import Recipe
 from masil.training.trained import make_head
+from masil.training.virtual import starts
 from masil.training.watch import activations, measure
 
 LOG = logging.getLogger(__name__)
@@ -68,7 +69,7 @@ class Session:
             found = activations(self.network, self.batches, self.batches.pixels[self.batches.watched], self.pixels)
             labels = self.batches.labels[self.batches.watched]
             means = torch.stack([found[labels == label].mean(0) for label in range(self.batches.classes)])
-            self.network.head.start_at(means)
+            self.network.head.start_at(starts(means, self.recipe))
 
     @property
     def pixels(self) -> int:
