@@ -19,6 +19,7 @@ check: setup
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 	$(BIN)/masil report results --check docs/results.md
+	$(BIN)/python scripts/api_reference.py --check
 
 setup:
 	@$(PYTHON) scripts/setup.py

@@ -92,6 +92,13 @@ def test_a_machine_on_which_bfloat16_always_dies_is_left_alone_in_float32(machin
     assert len(hardware.failures) == 4
 
 
+def test_slowness_says_nothing_about_instructions(machine, asked):
+    """A busy machine that runs out of time is not tried under fewer instructions, nor limited to them."""
+    hardware = on(machine("say(begin='float32 matrix product'); time.sleep(60)"), limit=0.3)
+    assert asked() == ["None train cpu"]
+    assert (hardware.onednn_isa, hardware.precision, hardware.settled) == (None, "float32", False)
+
+
 def test_a_machine_that_hangs_in_bfloat16_is_not_waited_for(machine):
     hardware = on(machine("train('float32', 100); say(begin='bfloat16 matrix product'); time.sleep(60)"), limit=0.3)
     assert (hardware.precision, hardware.settled) == ("float32", True)

@@ -84,7 +84,9 @@ def test_a_machine_on_which_torch_dies_is_refused(name):
 
 def test_a_machine_that_needs_a_limit_for_float32_is_refused_when_it_is_too_late():
     keep(replace(PLAIN, onednn_isa="AVX2", measurements={}))
-    with pytest.raises(DeviceError, match=r"only with ONEDNN_MAX_CPU_ISA=AVX2.*Import masil before torch"):
+    with pytest.raises(
+        DeviceError, match=r"only with ONEDNN_MAX_CPU_ISA=AVX2.*Start again with masil imported before torch"
+    ):
         resolve_device("cpu")
     keep(replace(PLAIN, onednn_isa="AVX2"))  # here float32 survives without the limit, too
     assert resolve_device("cpu") == torch.device("cpu")

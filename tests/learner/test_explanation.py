@@ -1,4 +1,4 @@
-"""An explanation adds up: concepts and rest make the difference of the two scores."""
+"""An explanation adds up: concepts, rest and offset make the difference of the two scores."""
 
 import pytest
 import torch
@@ -15,9 +15,10 @@ def test_contributions_sum_to_the_difference(make, world, embedding):
         told = model.explain(image)
         assert told.label == model.predict(image[None])[0]
         z = model.base_.embed(image[None])[0]
-        w = {label: model.memory_.vectors[row] for row, label in enumerate(model.memory_.labels)}
-        assert told.difference == pytest.approx(float(z @ (w[told.label] - w[told.runner_up])), abs=1e-6)
-        assert float(told.contributions.sum()) + told.rest == pytest.approx(told.difference, abs=1e-6)
+        scores = dict(zip(model.memory_.labels, (model.memory_.vectors @ z - model.offsets_).tolist(), strict=True))
+        assert told.difference == pytest.approx(scores[told.label] - scores[told.runner_up], abs=1e-6)
+        assert told.difference >= 0
+        assert float(told.contributions.sum()) + told.rest + told.offset == pytest.approx(told.difference, abs=1e-6)
         assert told.heat is None
 
 
@@ -51,4 +52,5 @@ def test_a_single_class_has_no_runner_up(make, world):
     model.forget("c01")
     told = model.explain(world.draw(range(1), 1)[0][0])
     assert (told.label, told.runner_up) == ("c00", None)
+    assert told.offset == pytest.approx(-float(model.offsets_[0]))
     assert isinstance(told.contributions, torch.Tensor)

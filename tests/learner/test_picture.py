@@ -17,7 +17,7 @@ def explanation():
     heat = torch.zeros(2, 32, 32)
     heat[0, :16], heat[1, :, 16:] = 2.0, 0.5
     shares = torch.tensor([0.0, 0.2, -0.05, 0.1])
-    return Explanation("wren", "crow", 0.3, shares, 0.05, shares.clamp_min(0), (1, 3), heat)
+    return Explanation("wren", "crow", 0.28, shares, 0.05, -0.02, shares.clamp_min(0), (1, 3), heat)
 
 
 @pytest.fixture

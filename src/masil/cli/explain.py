@@ -65,6 +65,7 @@ def explain(
     say(f"{explanation.label}, rather than {explanation.runner_up or 'nothing else'}: {_sure(answers)}.")
     rows = [(f"concept {j}", f"{float(explanation.contributions[j]):+.3f}") for j in explanation.concepts]
     rows += [("all other concepts", f"{_others(explanation):+.3f}"), ("no concept", f"{explanation.rest:+.3f}")]
+    rows += [("balance of classes", f"{explanation.offset:+.3f}"), ("lead", f"{explanation.difference:+.3f}")]
     print_table("", ("what", "adds to the lead"), rows)
     say(f"The picture is {out}.")
 
@@ -104,6 +105,7 @@ def as_data(
         "concepts": concepts,
         "other_concepts": _others(explanation),
         "rest": explanation.rest,
+        "offset": explanation.offset,
         "contributions": [round(value, 6) for value in explanation.contributions.tolist()],
     }
 

@@ -90,10 +90,14 @@ def decide_compile(hardware: Hardware, ask: Ask) -> Hardware:
 
 
 def _try_cpu(ask: Ask, log: _Log) -> Mapping[str | None, Outcome]:
-    """Train as the machine is and, if not all of that survives, under ever fewer instructions."""
+    """Train as the machine is and, if something of that is deadly or wrong, under ever fewer instructions.
+
+    What ran out of time says nothing about instructions: the machine may have been busy.
+    """
     tried: dict[str | None, Outcome] = {None: ask(["train", "cpu"], None)}
-    started = START not in tried[None].failures
-    if started and not _survives_all(tried[None]) and platform.machine().lower() in ("x86_64", "amd64"):
+    plain = tried[None]
+    failed = plain.conclusive and START not in plain.failures and not _survives_all(plain)
+    if failed and platform.machine().lower() in ("x86_64", "amd64"):
         tried |= {isa: ask(["train", "cpu"], isa) for isa in ISA_LADDER}
     for isa, outcome in tried.items():
         log.note("cpu", outcome, isa)

@@ -21,9 +21,12 @@ class Explanation:
 
     label: Label
     runner_up: Label | None  # None where one class is known
-    difference: float  # cosine to the class minus cosine to the runner-up, the bias not counted
+    difference: float  # score of the class minus score of the runner-up: the lead
     contributions: Tensor  # [v], each concept's share of the difference
-    rest: float  # what no concept explains: contributions and rest sum to the difference
+    rest: float  # what no concept explains
+    offset: (
+        float  # what putting classes of many and of few images on one scale adds; with it all sums to the difference
+    )
     coefficients: Tensor  # [v], P of the image
     concepts: tuple[int, ...]  # those that spoke for the class most, strongest first
     heat: Tensor | None  # [len(concepts) h w], where each lies in the framed image; None without pixels
@@ -35,15 +38,16 @@ def explain(
     own: Tensor,
     other: Tensor | None,
     labels: tuple[Label, Label | None],
+    offset: float,
     pixels: Tensor | None,
     backbone: Backbone | None,
     count: int,
 ) -> Explanation:
-    """Split the difference δ = z·(w − w') of one image's scores among concepts.
+    """Split the difference δ = z·(w − w') + `offset` of one image's scores among concepts.
 
     With x = PQ + e the image's a^p and z = g(x)/‖g(x)‖, concept j is given P_j ∂/∂P_j of g(PQ + e)·(w − w')/‖g(x)‖, the
     length held fixed. Where g is affine, as whitening is, that is exactly the share of P_j Q_j in δ, and the rest is
-    what e and the centre add.
+    what e and the centre add. The offset is known beforehand: the classes' `offsets_`, one taken from the other.
     """
     x = base.door(activations[None])
     with torch.no_grad():
@@ -57,7 +61,7 @@ def explain(
         return scores
 
     shares = gradient_importance(score, P)[0]
-    difference = float(base.embed(activations[None])[0] @ apart)
+    cosines = float(base.embed(activations[None])[0] @ apart)
     strongest = [j for j in shares.argsort(descending=True)[:count].tolist() if float(shares[j]) > 0]
     heat = None
     if pixels is not None and backbone is not None:
@@ -65,7 +69,7 @@ def explain(
         if strongest:
             heat = torch.stack([_where(base, backbone, pixels, j) for j in strongest])
     return Explanation(
-        *labels, difference, shares, difference - float(shares.sum()), P[0], tuple(strongest), heat
+        *labels, cosines + offset, shares, cosines - float(shares.sum()), offset, P[0], tuple(strongest), heat
     )  # fmt: skip
 
 

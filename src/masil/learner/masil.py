@@ -265,13 +265,14 @@ class Masil(Estimator):
         activations = self.encoder_.activations(given)
         order = self._scored(activations)[0].argsort(descending=True).tolist()
         own, other = order[0], order[1] if len(order) > 1 else None
-        vectors, labels = self.memory_.vectors, self.memory_.labels
+        vectors, labels, taken = self.memory_.vectors, self.memory_.labels, self.offsets_
+        offset = (0.0 if other is None else float(taken[other])) - float(taken[own])
         pixels = None
         if isinstance(given, Images) and self.encoder_.backbone is not None:
             pixels = given.load([0], self.encoder_.backbone.framing)[0]
         return explain(
             self.base_, activations[0], vectors[own], None if other is None else vectors[other],
-            (labels[own], None if other is None else labels[other]), pixels, self.encoder_.backbone, count,
+            (labels[own], None if other is None else labels[other]), offset, pixels, self.encoder_.backbone, count,
         )  # fmt: skip
 
     def undo(self, *, by: str | None = None) -> SessionRecord:

@@ -62,12 +62,12 @@ def draw(
 
 
 def account(explanation: Explanation) -> str:
-    """Say in a line what makes up the lead: what spoke for it, what against, and what no concept explains."""
+    """Say in a line what makes up the lead: concepts for and against, what none explains, the balance of classes."""
     shares = explanation.contributions
     ahead, behind = float(shares.clamp_min(0).sum()), float(shares.clamp_max(0).sum())
     return (
         f"lead {explanation.difference:+.3f}  =  concepts for it {ahead:+.3f}   concepts against it {behind:+.3f}   "
-        f"what no concept explains {explanation.rest:+.3f}"
+        f"what no concept explains {explanation.rest:+.3f}   balance {explanation.offset:+.3f}"
     )
 
 

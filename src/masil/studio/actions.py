@@ -91,6 +91,7 @@ def explain(model: Masil, photo: Photos, count: int) -> Why:
         evidence=evidence,
         others=float(shares.sum()) - sum(each.contribution for each in evidence),
         rest=found.rest,
+        offset=found.offset,
         framed=framed_url(photo.pixels[0]),
         milliseconds=_since(start),
     )

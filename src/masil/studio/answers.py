@@ -94,15 +94,16 @@ class Evidence(BaseModel):
 
 
 class Why(BaseModel):
-    """Why this class and not the runner-up: contributions of all concepts and the rest sum to the difference."""
+    """Why this class and not the runner-up: contributions of all concepts, rest and offset sum to the difference."""
 
     revision: int
     label: str
     runner_up: str | None
-    difference: float = Field(description="Cosine to the class minus cosine to the runner-up.")
+    difference: float = Field(description="Score of the class minus score of the runner-up.")
     evidence: list[Evidence] = Field(description="For the class, strongest first, then against it.")
     others: float = Field(description="What all other concepts add.")
     rest: float = Field(description="What no concept explains.")
+    offset: float = Field(description="What putting classes of many and of few images on one scale adds.")
     framed: str = Field(description="The square of the image that the model saw: a PNG as a data URL.")
     milliseconds: float
 

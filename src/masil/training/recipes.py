@@ -1,5 +1,7 @@
 """Recipes by name: the paper's settings for each data set, and ours for two CPU cores."""
 
+from dataclasses import replace
+
 from masil.data import Augmentation
 from masil.errors import lookup
 from masil.training.recipe import Mixing, MuonSettings, Objective, Recipe, Sgd, Tuning, Watch
@@ -16,6 +18,26 @@ _PAPER_AUGMENTATION = Augmentation(
 _FAST_AUGMENTATION = Augmentation(
     crop="pad", pad=4, flip=0.5, brightness=0.4, contrast=0.4, saturation=0.4, cutout=0.25, cutout_probability=0.5
 )  # fmt: skip
+
+# Gentle adaptation of a pretrained backbone: what is learnt must not cost what transfers to novel classes.
+_GENTLE = Recipe(
+    name="cub200-gentle",
+    backbone="efficientnet_lite0",
+    weights="imagenet",
+    stages=((6, 160),),
+    batch=32,
+    sgd=Sgd(lr=0.03, weight_decay=1e-4),
+    schedule=Schedule(shape="cosine", warmup=0.05),
+    augmentation=Augmentation(crop="resized", scale=(0.5, 1.0), flip=0.5, brightness=0.2, contrast=0.2, saturation=0.2),
+    objective=Objective(start="means"),
+    tuning=Tuning(
+        frozen=("conv_stem", "bn0", "blocks.0", "blocks.1", "blocks.2", "blocks.3", "blocks.4"),
+        freeze_batch_norm=True,
+        rates={"": 0.1},
+    ),
+    watch=Watch(nc_every=2, nc_images=5),
+    compile=False,
+)
 
 RECIPES: dict[str, Recipe] = {
     "cifar100-paper": Recipe(
@@ -74,26 +96,12 @@ RECIPES: dict[str, Recipe] = {
         watch=Watch(nc_every=4),
         compile=False,
     ),
-    # Gentle adaptation of a pretrained backbone: what is learnt must not cost what transfers to novel classes.
-    "cub200-gentle": Recipe(
-        name="cub200-gentle",
-        backbone="efficientnet_lite0",
-        weights="imagenet",
-        stages=((6, 160),),
-        batch=32,
-        sgd=Sgd(lr=0.03, weight_decay=1e-4),
-        schedule=Schedule(shape="cosine", warmup=0.05),
-        augmentation=Augmentation(
-            crop="resized", scale=(0.5, 1.0), flip=0.5, brightness=0.2, contrast=0.2, saturation=0.2
-        ),
-        objective=Objective(start="means"),
-        tuning=Tuning(
-            frozen=("conv_stem", "bn0", "blocks.0", "blocks.1", "blocks.2", "blocks.3", "blocks.4"),
-            freeze_batch_norm=True,
-            rates={"": 0.1},
-        ),
-        watch=Watch(nc_every=2, nc_images=5),
-        compile=False,
+    "cub200-gentle": _GENTLE,
+    "cub200-gentle-resnet18": replace(
+        _GENTLE,
+        name="cub200-gentle-resnet18",
+        backbone="resnet18",
+        tuning=replace(_GENTLE.tuning, frozen=("conv1", "bn1", "layer1", "layer2")),
     ),
 }
 

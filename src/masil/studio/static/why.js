@@ -22,6 +22,7 @@ export function showWhy(why) {
     ...why.evidence.map((each) => ({ ...each, name: `Concept ${each.concept + 1}` })),
     { name: "Other concepts", contribution: why.others },
     { name: "Beyond the concepts", contribution: why.rest },
+    { name: "Balance of classes", contribution: why.offset },
   ];
   const most = Math.max(...rows.map((row) => Math.abs(row.contribution)), 1e-9);
   $("evidence").replaceChildren(...rows.map((row, place) => line(row, most, place === 0)));
