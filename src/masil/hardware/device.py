@@ -92,6 +92,6 @@ def _refuse_deadly(hardware: Hardware) -> None:
     if hardware.onednn_isa is not None and not survives_plain and not in_force(hardware):
         raise DeviceError(
             f"This machine survives torch only with {ISA_VARIABLES[0]}={hardware.onednn_isa}, which cannot be set any "
-            "more in this process, because torch is in use. Start again with masil imported before torch: this is known "
-            "now and will be in force. Or set the variable in the shell."
+            "more in this process, because torch is in use. Start again with masil imported before torch: this is "
+            "known now and will be in force. Or set the variable in the shell."
         )
