@@ -15,7 +15,7 @@ import pytest
 from masil.benchmark import bench, read_run, run
 from masil.benchmark.child import end_children
 from masil.errors import InputError, StorageError, UnknownNameError
-from masil.methods import METHODS, DCosine, Method
+from masil.methods import METHODS, DCosine
 
 GRID = importlib.import_module("masil.benchmark.bench")  # the door has a function of the same name
 
@@ -208,9 +208,9 @@ def test_a_folder_of_another_grid_is_left_alone(setting, tmp_path: Path) -> None
 
 
 def test_a_method_with_a_base_session_of_its_own_trains_it(
-    setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog
+    bad, setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog
 ) -> None:
-    class Own(Method):
+    class Own(bad.Silent):
         needs_base_training = True
 
         def recipe(self, usual: str, base: int) -> str:

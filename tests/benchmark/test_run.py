@@ -15,18 +15,19 @@ class Stops(Method):
     """Nearest mean, until someone presses Ctrl-C in draw `at`."""
 
     citation = "none"
-    played = 0
+    played = fitted = 0
     at = 99
 
     def __init__(self, *, total: int | None = None, seed: int = 0) -> None:
         super().__init__(total=total, seed=seed)
         self.inner = DCosine(total=total, seed=seed)
-        type(self).played += 1
 
     def fit(self, activations: torch.Tensor, labels: torch.Tensor) -> None:
+        type(self).fitted += 1
         self.inner.fit(activations, labels)
 
     def learn(self, activations: torch.Tensor, labels: torch.Tensor) -> None:
+        type(self).played += int(labels.min()) == 4  # the first session of a draw
         if type(self).played > type(self).at:
             raise KeyboardInterrupt
         self.inner.learn(activations, labels)
@@ -38,6 +39,7 @@ class Stops(Method):
 @pytest.fixture
 def stops(monkeypatch: pytest.MonkeyPatch) -> type[Stops]:
     monkeypatch.setattr(Stops, "played", 0)
+    monkeypatch.setattr(Stops, "fitted", 0)
     monkeypatch.setattr(Stops, "at", 99)
     return Stops
 
@@ -72,6 +74,16 @@ def test_nothing_is_written_unless_it_is_asked_for(setting, tmp_path: Path, monk
     monkeypatch.chdir(tmp_path / "here")
     run(setting, "d-cosine", 1)
     assert list((tmp_path / "here").iterdir()) == []
+
+
+def test_draws_share_one_base_session(setting, stops) -> None:
+    together = run(setting, stops, 3, seed=5)
+    assert (stops.played, stops.fitted) == (3, 1)
+    alone = [run(setting, "d-cosine", [draw], seed=5) for draw in range(3)]
+    assert [draw.sessions[-1].accuracy for draw in together.draws] == [r.draws[0].sessions[-1].accuracy for r in alone]
+    assert len({draw.sessions[0].learn_seconds for draw in together.draws}) == 1
+    run(replace(setting, flip=True), stops, 1, seed=5)
+    assert stops.fitted == 2
 
 
 def test_without_draws_the_standard_shots_are_played_where_there_are_some(setting) -> None:
@@ -165,3 +177,12 @@ def test_a_full_disk_costs_the_draw_under_way_and_no_other(
 def test_an_unknown_method_is_suggested(setting) -> None:
     with pytest.raises(UnknownNameError, match="There is no method called 'masill'; did you mean 'masil'?"):
         run(setting, "masill")
+
+
+def test_what_a_method_remarks_is_in_the_record(setting, tmp_path: Path) -> None:
+    record = run(setting, "masil", 2, out=tmp_path)
+    cosines = record.extras["concept_cosine"]
+    assert 0 <= cosines["plain"] <= 1
+    assert cosines["centred"] < 0
+    assert read_run(tmp_path / "run.json").extras["concept_cosine"] == cosines
+    assert run(setting, "masil", 2, out=tmp_path, resume=True).extras["concept_cosine"] == cosines

@@ -18,7 +18,7 @@ from masil.errors import InputError, StorageError, UnknownNameError
 from masil.hardware import Hardware, torch_version
 from masil.hardware.answers import keep
 from masil.hardware.machine import key
-from masil.methods import METHODS, DCosine, Method
+from masil.methods import DCosine
 from masil.protocol import PROTOCOLS, Protocol
 from masil.report import write_report
 from masil.training import RECIPES, Recipe, save_weights
@@ -133,15 +133,15 @@ def test_bad_input_is_a_sentence(options: list[str], more: list[str], sentence: 
 def test_ctrl_c_is_exit_code_130_and_keeps_finished_draws(
     options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made = []
+    plain, sessions = DCosine.learn, []
 
-    def stopping(**settings: int) -> Method:
-        if made:
+    def stopping(method: DCosine, activations: torch.Tensor, labels: torch.Tensor) -> None:
+        sessions.append(int(labels.min()))
+        if len(sessions) > SHAPE.sessions:  # in the second draw
             raise KeyboardInterrupt
-        made.append(DCosine(**settings))
-        return made[0]
+        plain(method, activations, labels)
 
-    monkeypatch.setitem(METHODS, "d-cosine", stopping)
+    monkeypatch.setattr(DCosine, "learn", stopping)
     monkeypatch.setattr(sys, "argv", ["masil", "run", *options, "--draws", "2", "--out", "out"])
     with pytest.raises(SystemExit) as stopped:
         main()

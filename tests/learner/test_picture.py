@@ -49,7 +49,8 @@ def test_heat_keeps_colours_and_the_rest_is_grey():
 
 def test_the_account_adds_up(explanation):
     assert account(explanation) == (
-        "lead +0.300  =  concepts for it +0.300   concepts against it -0.050   what no concept explains +0.050"
+        "lead +0.280  =  concepts for it +0.300   concepts against it -0.050   what no concept explains +0.050   "
+        "balance -0.020"
     )
 
 

@@ -73,10 +73,10 @@ def test_only_taught_classes_are_predicted(name: str) -> None:
 def test_separated_classes_are_learnt(name: str) -> None:
     for session, predicted in enumerate(played(name)[1]):
         right = (predicted == ASKED[1]).float()
-        assert float(right[ASKED[1] < BASE].mean()) > 0.9
+        assert float(right[ASKED[1] < BASE].mean()) > 0.85
         if session:
             novel = (ASKED[1] >= BASE) & (ASKED[1] < BASE + WAY * session)
-            assert float(right[novel].mean()) > (0.5 if name in ON_A_BASE_FRAME else 0.9)
+            assert float(right[novel].mean()) > (0.5 if name in ON_A_BASE_FRAME else 0.85)
 
 
 def test_the_same_seed_gives_the_same_and_inputs_are_left_alone(name: str) -> None:

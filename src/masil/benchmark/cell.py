@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -14,7 +15,7 @@ import numpy as np
 import torch
 
 from masil.benchmark.facts import model_bytes, peak_bytes
-from masil.benchmark.material import lessons
+from masil.benchmark.material import Material, lessons
 from masil.benchmark.play import Played, play
 from masil.benchmark.record import DrawRecord, draw_record
 from masil.benchmark.run_file import check_format, damaged, draw_from_json
@@ -45,6 +46,7 @@ class CellRecord:
     model_bytes: int
     peak_bytes: int
     cosines: dict[str, list[list[float]]]  # "train" and "test", by session: to the own and the other class vectors
+    remarks: dict[str, Any] = field(default_factory=dict)  # the method's own
 
     def to_json(self) -> dict[str, Any]:
         """Give plain values."""
@@ -75,12 +77,10 @@ class Cell:
         if self.threads is not None:
             torch.set_num_threads(self.threads)
         started, start = datetime.now(UTC), time.perf_counter()
-        method = make_method(self.factory, self.protocol, self.seed)
-        method.backbone_trained = self.of.get("recipe") is not None
-        method.own_base = self.of.get("trained_for") == self.method
+        method, fitted = self._base(arrays)
         parameters = plain({**published(self.factory, self.protocol), **getattr(method, "parameters", {})})
         played = []
-        for session in play(self.protocol, lessons(self.protocol, arrays), method):
+        for session in play(self.protocol, lessons(self.protocol, arrays), method, fitted=fitted):
             played.append(session)
             if watch is not None:
                 watch(session)
@@ -93,10 +93,41 @@ class Cell:
             model_bytes=model_bytes(method),
             peak_bytes=peak_bytes(),
             cosines={split: [list(session.cosines[split]) for session in played] for split in played[-1].cosines},
+            remarks=method.remarks(),
         )
         if self.file is not None:
             write_json(self.file, record.to_json())
         return record
+
+    def _base(self, arrays: Material) -> tuple[Method, float]:
+        """Give the method after its base session, and the seconds that took.
+
+        Draws differ in their shots alone, so the last base session of this process is kept for the next draw.
+        """
+        last = _LAST.get("base")
+        if last is None or last.factory is not self.factory or last.of != self.of:
+            method = make_method(self.factory, self.protocol, self.seed)
+            method.backbone_trained = self.of.get("recipe") is not None
+            method.own_base = self.of.get("trained_for") == self.method
+            lesson = next(lessons(self.protocol, arrays))
+            start = time.perf_counter()
+            method.fit(lesson.activations, lesson.labels)
+            last = _LAST["base"] = _Fitted(self.factory, dict(self.of), method, time.perf_counter() - start)
+        return copy.deepcopy(last.method), last.seconds
+
+
+@final
+@dataclass(frozen=True)
+class _Fitted:
+    """A method after its base session, and what it follows from."""
+
+    factory: Factory
+    of: Mapping[str, Any]
+    method: Method
+    seconds: float
+
+
+_LAST: dict[str, _Fitted] = {}  # at most one, under "base"
 
 
 def make_method(factory: Factory, protocol: Protocol, seed: int = 0) -> Method:
@@ -140,7 +171,8 @@ def read_cell(file: Path) -> CellRecord:
     check_format(value, file, FORMAT, VERSION, "a finished draw of masil")
     try:
         names = ("of", "parameters", "started", "seconds", "model_bytes", "peak_bytes", "cosines")
-        return CellRecord(draw=draw_from_json(value["draw"]), **{name: value[name] for name in names})
+        kept = {name: value[name] for name in names}
+        return CellRecord(draw=draw_from_json(value["draw"]), remarks=value.get("remarks", {}), **kept)
     except (KeyError, TypeError, AttributeError) as error:
         raise damaged(file, error) from error
 

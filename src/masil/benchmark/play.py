@@ -39,15 +39,16 @@ class Played:
     cosines: Cosines = field(default_factory=dict)
 
 
-def play(protocol: Protocol, lessons: Iterable[Lesson], method: Method) -> Iterator[Played]:
-    """Teach and judge session by session."""
+def play(
+    protocol: Protocol, lessons: Iterable[Lesson], method: Method, *, fitted: float | None = None
+) -> Iterator[Played]:
+    """Teach and judge session by session. A method that knows the base session already took `fitted` seconds for it."""
     taught: list[tuple[Tensor, Tensor]] = []
     for lesson in lessons:
         start = time.perf_counter()
-        if lesson.number == 0:
-            method.fit(lesson.activations, lesson.labels)
-        else:
-            method.learn(lesson.activations, lesson.labels)
+        ready = lesson.number == 0 and fitted is not None
+        if not ready:
+            (method.learn if lesson.number else method.fit)(lesson.activations, lesson.labels)
         learnt = time.perf_counter()
         predicted = method.predict(lesson.tests)
         answered = time.perf_counter()
@@ -57,7 +58,7 @@ def play(protocol: Protocol, lessons: Iterable[Lesson], method: Method) -> Itera
         yield Played(
             score=score_session(*answers),
             confusion=confusion_by_session(*answers),
-            learn_seconds=learnt - start,
+            learn_seconds=fitted if ready and fitted is not None else learnt - start,
             predict_seconds=answered - learnt,
             cosines=_cosines(method, taught, lesson),
         )

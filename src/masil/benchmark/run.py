@@ -117,8 +117,8 @@ def gather(
 
 
 def _extras(setting: Setting, cells: Sequence[CellRecord]) -> dict[str, Any]:
-    """Give what figures need: cosines by session, meant over the draws, and the base session's epochs."""
-    extras: dict[str, Any] = {}
+    """Give what figures need: the method's remarks, cosines by session over the draws, the base session's epochs."""
+    extras: dict[str, Any] = dict(cells[-1].remarks)
     if splits := cells[0].cosines:
         extras["cosines"] = {
             split: [

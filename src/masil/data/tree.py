@@ -10,7 +10,8 @@ from masil.errors import DataError
 
 Tree = dict[str, list[str]]  # class → its files, as paths from the folder of the data set
 
-_SYSTEM = {"thumbs.db", "desktop.ini", "__macosx"}
+_SYSTEM_FILES = {"thumbs.db", "desktop.ini"}
+_SYSTEM_FOLDERS = {"__macosx"}
 
 
 def class_tree(root: Path, inside: str = "") -> Tree:
@@ -29,11 +30,11 @@ def listing(folder: Path) -> tuple[list[str], list[str]]:
     """Name the folders and the files in `folder`, hidden ones and the system's own left out."""
     try:
         with os.scandir(folder) as found:
-            entries = [e for e in found if not e.name.startswith(".") and e.name.casefold() not in _SYSTEM]
-            folders = {entry.name for entry in entries if _is_folder(entry)}
+            entries = {entry.name: _is_folder(entry) for entry in found if not entry.name.startswith(".")}
     except OSError as error:
         raise DataError(f"The folder {folder} cannot be listed ({error.strerror}).") from error
-    files = [entry.name for entry in entries if entry.name not in folders]
+    folders = [name for name, inner in entries.items() if inner and name.casefold() not in _SYSTEM_FOLDERS]
+    files = [name for name, inner in entries.items() if not inner and name.casefold() not in _SYSTEM_FILES]
     return sorted(folders, key=natural), sorted(files, key=natural)
 
 

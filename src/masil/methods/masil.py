@@ -43,5 +43,12 @@ class MasilMethod(Method):
         learner = self._learner()
         return learner.base_.embed(activations), learner.memory_.vectors
 
+    def remarks(self) -> dict[str, Any]:
+        """Give the mean cosine between concepts, as they are and centred: the paper's table of them."""
+        bank = self._learner().base_.bank
+        if bank.v < 2:
+            return {}
+        return {"concept_cosine": {"plain": bank.mean_cosine(), "centred": bank.mean_cosine(centred=True)}}
+
     def _learner(self) -> Masil:
         return taught(self.learner_)

@@ -53,6 +53,10 @@ class Method(ABC):
     def predict(self, activations: Tensor) -> Tensor:
         """Give a label [n] among the classes taught so far."""
 
+    def remarks(self) -> dict[str, Any]:
+        """Give what else is worth keeping of what was learnt, as plain values that a record takes up."""
+        return {}
+
     def geometry(self, activations: Tensor) -> tuple[Tensor, Tensor] | None:  # noqa: ARG002
         """Give unit embeddings [n d'] and the unit class vectors [k d'] compared with them, where there are such."""
         return None

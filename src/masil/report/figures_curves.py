@@ -39,7 +39,7 @@ class Point:
 @drawn
 def accuracy_by_session(curves: Sequence[Curve]) -> Figure:
     """Draw accuracy over all classes seen so far, one line a run, a band of one standard deviation over draws."""
-    figure, axes = panels(1, 1, (7.2, 3.9))
+    figure, axes = panels(1, 1, (7.2, max(3.9, _room(len(curves)))))
     _lines(axes[0][0], curves)
     axes[0][0].set(xlabel="session", ylabel="accuracy over all classes so far, %")
     _legend(figure, axes[0][0], curves)
@@ -49,7 +49,8 @@ def accuracy_by_session(curves: Sequence[Curve]) -> Figure:
 @drawn
 def base_and_novel(by_kind: Mapping[str, Sequence[Curve]]) -> Figure:
     """Draw one panel a kind of accuracy ("base", "novel", "harmonic mean") with the same lines in each."""
-    figure, axes = panels(1, len(by_kind), (7.2, 3.3), sharey=True, sharex=True)
+    lines = -(-len(next(iter(by_kind.values()))) // 3)  # of the legend below
+    figure, axes = panels(1, len(by_kind), (7.2, 2.6 + _room(lines)), sharey=True, sharex=True)
     for axis, (kind, curves) in zip(axes[0], by_kind.items(), strict=True):
         _lines(axis, curves)
         axis.set(title=kind, xlabel="session")
@@ -65,7 +66,7 @@ def accuracy_by_time(points: Sequence[Point]) -> Figure:
     """Draw accuracy after the last session against the time spent in learning, on a logarithmic axis."""
     from matplotlib.ticker import LogFormatter
 
-    figure, axes = panels(1, 1, (7.2, 3.6))
+    figure, axes = panels(1, 1, (7.2, max(3.6, _room(len(points)))))
     axis = axes[0][0]
     for place, point in enumerate(points):
         style = look(place) | {"linestyle": "none", "markersize": 7}
@@ -105,6 +106,11 @@ def _lines(axis: Axes, curves: Sequence[Curve]) -> None:
             axis.fill_between(sessions, centre - spread, centre + spread, color=style["color"], alpha=0.2, linewidth=0)
         axis.plot(sessions, centre, label=curve.label, **style)
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+def _room(entries: int) -> float:
+    """Give the inches that a legend of so many lines takes."""
+    return 0.2 + 0.19 * entries
 
 
 def _legend(figure: Figure, axis: Axes, curves: Sequence[Curve]) -> None:
