@@ -3,7 +3,8 @@ import math
 import torch
 from torch.nn import functional
 
-from masil.collapse import hiding, reserve, reserve_mixed, virtual_prototypes
+from masil.collapse import reserve, reserve_mixed, virtual_prototypes
+from masil.collapse.reserve import hiding
 
 LOGITS = torch.tensor([[3.0, 1.0, 0.5, -1.0]])  # two classes, then two prototypes
 

@@ -1,18 +1,23 @@
 import torch
+from torch import Tensor
 
 from masil.methods import Fact
 
 
-def test_predictions_mix_cosines_with_those_by_way_of_virtual_prototypes() -> None:
+def taught(features: int, total: int, eta: float) -> tuple[Fact, Tensor, Tensor]:
+    """Teach four base classes; give the method, images to ask about, and the prototypes of the classes to come."""
     labels = torch.arange(4).repeat(8)
-    activations = torch.rand(32, 6, generator=torch.Generator().manual_seed(0)) + torch.eye(4, 6)[labels]
-    asked = torch.rand(40, 6, generator=torch.Generator().manual_seed(1))
-    method = Fact(total=7, eta=0.6)
-    method.fit(activations, labels)
+    drawn = torch.rand(32, features, generator=torch.Generator().manual_seed(0))
+    method = Fact(total=total, eta=eta)
+    method.fit(drawn + torch.eye(4, features)[labels], labels)
+    assert method.virtual_ is not None
+    assert method.virtual_.shape == (total - 4, features)
+    return method, torch.rand(40, features, generator=torch.Generator().manual_seed(1)), method.virtual_
+
+
+def test_predictions_mix_cosines_with_those_by_way_of_virtual_prototypes() -> None:
+    method, asked, virtual = taught(6, 7, 0.6)
     z, vectors = method.geometry(asked)
-    virtual = method.virtual_
-    assert virtual is not None
-    assert virtual.shape == (3, 6)
     for row, predicted in zip(z, method.predict(asked), strict=True):
         direct, by_way = torch.softmax(16 * vectors @ row, 0), torch.softmax(vectors @ virtual.T @ (virtual @ row), 0)
         assert int(predicted) == int((0.4 * direct + 0.6 * by_way).argmax())
@@ -26,14 +31,8 @@ def test_no_class_to_come_needs_no_prototype() -> None:
 
 
 def test_only_the_prototypes_nearest_to_an_image_have_a_say() -> None:
-    labels = torch.arange(4).repeat(8)
-    activations = torch.rand(32, 64, generator=torch.Generator().manual_seed(0)) + torch.eye(4, 64)[labels]
-    asked = torch.rand(40, 64, generator=torch.Generator().manual_seed(1))
-    method = Fact(total=54, eta=1.0)
-    method.fit(activations, labels)
+    method, asked, virtual = taught(64, 54, 1.0)
     z, vectors = method.geometry(asked)
-    virtual = method.virtual_
-    assert virtual is not None
     torch.testing.assert_close(virtual @ virtual.T, torch.eye(50), atol=1e-5, rtol=0)
     for row, predicted in zip(z, method.predict(asked), strict=True):
         near = sorted(((float(row @ prototype), prototype) for prototype in virtual), key=lambda pair: -pair[0])[:40]

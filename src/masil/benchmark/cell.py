@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any, final
 
@@ -15,8 +16,8 @@ import numpy as np
 import torch
 
 from masil.benchmark.facts import model_bytes, peak_bytes
-from masil.benchmark.material import Material, lessons
-from masil.benchmark.play import Played, play
+from masil.benchmark.material import lessons
+from masil.benchmark.play import Lesson, Played, play
 from masil.benchmark.record import DrawRecord, draw_record
 from masil.benchmark.run_file import check_format, damaged, draw_from_json
 from masil.benchmark.setting import Setting
@@ -77,10 +78,12 @@ class Cell:
         if self.threads is not None:
             torch.set_num_threads(self.threads)
         started, start = datetime.now(UTC), time.perf_counter()
-        method, fitted = self._base(arrays)
+        stream = lessons(self.protocol, arrays)
+        base = next(stream)
+        method, fitted = self._taught(base)
         parameters = plain({**published(self.factory, self.protocol), **getattr(method, "parameters", {})})
         played = []
-        for session in play(self.protocol, lessons(self.protocol, arrays), method, fitted=fitted):
+        for session in play(self.protocol, chain([base], stream), method, fitted=fitted):
             played.append(session)
             if watch is not None:
                 watch(session)
@@ -99,7 +102,7 @@ class Cell:
             write_json(self.file, record.to_json())
         return record
 
-    def _base(self, arrays: Material) -> tuple[Method, float]:
+    def _taught(self, base: Lesson) -> tuple[Method, float]:
         """Give the method after its base session, and the seconds that took.
 
         Draws differ in their shots alone, so the last base session of this process is kept for the next draw.
@@ -109,9 +112,8 @@ class Cell:
             method = make_method(self.factory, self.protocol, self.seed)
             method.backbone_trained = self.of.get("recipe") is not None
             method.own_base = self.of.get("trained_for") == self.method
-            lesson = next(lessons(self.protocol, arrays))
             start = time.perf_counter()
-            method.fit(lesson.activations, lesson.labels)
+            method.fit(base.activations, base.labels)
             last = _LAST["base"] = _Fitted(self.factory, dict(self.of), method, time.perf_counter() - start)
         return copy.deepcopy(last.method), last.seconds
 

@@ -46,9 +46,10 @@ def play(
     taught: list[tuple[Tensor, Tensor]] = []
     for lesson in lessons:
         start = time.perf_counter()
-        ready = lesson.number == 0 and fitted is not None
-        if not ready:
-            (method.learn if lesson.number else method.fit)(lesson.activations, lesson.labels)
+        if lesson.number:
+            method.learn(lesson.activations, lesson.labels)
+        elif fitted is None:
+            method.fit(lesson.activations, lesson.labels)
         learnt = time.perf_counter()
         predicted = method.predict(lesson.tests)
         answered = time.perf_counter()
@@ -58,7 +59,7 @@ def play(
         yield Played(
             score=score_session(*answers),
             confusion=confusion_by_session(*answers),
-            learn_seconds=fitted if ready and fitted is not None else learnt - start,
+            learn_seconds=learnt - start if lesson.number or fitted is None else fitted,
             predict_seconds=answered - learnt,
             cosines=_cosines(method, taught, lesson),
         )

@@ -7,7 +7,7 @@ from masil.collapse.linear import LinearMap, balanced_factors
 from masil.collapse.losses import cosine_cross_entropy, dot_regression
 from masil.collapse.measures import NCMeasures, nc_measures
 from masil.collapse.projection import Projection
-from masil.collapse.reserve import hiding, reserve, reserve_mixed, virtual_prototypes
+from masil.collapse.reserve import reserve, reserve_mixed, virtual_prototypes
 from masil.collapse.whitening import Whitening
 
 __all__ = [
@@ -22,7 +22,6 @@ __all__ = [
     "cosine_cross_entropy",
     "dot_regression",
     "embedding_from_state",
-    "hiding",
     "nc_measures",
     "orthogonal_frame",
     "reserve",

@@ -24,9 +24,7 @@ class Explanation:
     difference: float  # score of the class minus score of the runner-up: the lead
     contributions: Tensor  # [v], each concept's share of the difference
     rest: float  # what no concept explains
-    offset: (
-        float  # what putting classes of many and of few images on one scale adds; with it all sums to the difference
-    )
+    offset: float  # what putting classes of many and of few images on one scale adds; with it all sums to the lead
     coefficients: Tensor  # [v], P of the image
     concepts: tuple[int, ...]  # those that spoke for the class most, strongest first
     heat: Tensor | None  # [len(concepts) h w], where each lies in the framed image; None without pixels

@@ -56,13 +56,8 @@ class Alice(MappedMeans):
 
     def recipe(self, usual: Recipe, base: int) -> Recipe:  # noqa: ARG002
         """Train with the margin, half of the images fused."""
-        objective = replace(
-            usual.objective, cosine=1.0, dot=0.0, contrast=0.0, margin=self.margin, cosine_scale=self.scale
-        )
-        return replace(
-            usual, name=f"{usual.name}+alice", method="alice", objective=objective, rotated=0.0,
-            fused=0.5 if self.virtual else 0.0,
-        )  # fmt: skip
+        own = usual.in_the_way_of("alice", cosine=1.0, margin=self.margin, cosine_scale=self.scale)
+        return replace(own, rotated=0.0, fused=0.5 if self.virtual else 0.0)
 
     def _train(self, g: LearntMap, activations: Tensor, labels: Tensor, k: int) -> None:
         generator = torch.Generator().manual_seed(self.seed)

@@ -5,7 +5,6 @@ a shared backbone a linear map of activations is trained. The original then fits
 as in the decoupled rows of that literature, a novel class is their mean.
 """
 
-from dataclasses import replace
 from typing import ClassVar, final
 
 import torch
@@ -43,10 +42,7 @@ class DNegCosine(MappedMeans):
 
     def recipe(self, usual: Recipe, base: int) -> Recipe:  # noqa: ARG002
         """Train with the margin."""
-        objective = replace(
-            usual.objective, cosine=1.0, dot=0.0, contrast=0.0, margin=self.margin, cosine_scale=self.scale
-        )
-        return replace(usual, name=f"{usual.name}+d-negcosine", method="d-negcosine", objective=objective)
+        return usual.in_the_way_of("d-negcosine", cosine=1.0, margin=self.margin, cosine_scale=self.scale)
 
     def _train(self, g: LearntMap, activations: Tensor, labels: Tensor) -> None:
         W = class_means(g(activations), labels)

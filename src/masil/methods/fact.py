@@ -4,7 +4,6 @@ The original trains its backbone so and mixes the features of a middle layer; it
 features of all. On a shared backbone a linear map of activations is trained in the same way.
 """
 
-from dataclasses import replace
 from typing import ClassVar, final
 
 import torch
@@ -58,11 +57,10 @@ class Fact(MappedMeans):
 
     def recipe(self, usual: Recipe, base: int) -> Recipe:
         """Train with prototypes for the classes to come."""
-        objective = replace(
-            usual.objective, cosine=1.0, dot=0.0, contrast=0.0, cosine_scale=self.scale,
-            prototypes=check_total(self.total, base) - base, prototype_weight=self.balance,
-        )  # fmt: skip
-        return replace(usual, name=f"{usual.name}+fact", method="fact", objective=objective)
+        to_come = check_total(self.total, base) - base
+        return usual.in_the_way_of(
+            "fact", cosine=1.0, cosine_scale=self.scale, prototypes=to_come, prototype_weight=self.balance
+        )
 
     def _train(self, g: LearntMap, activations: Tensor, labels: Tensor, virtual: Tensor) -> None:
         generator = torch.Generator().manual_seed(self.seed)

@@ -5,7 +5,6 @@ iCaRL's loss by its `recipe`; a linear map of its activations is what sessions t
 kept as activations. It therefore forgets far less than the published figures, whose network drifts as a whole.
 """
 
-from dataclasses import replace
 from typing import final
 
 import torch
@@ -55,8 +54,7 @@ class ICaRL(NearestVector):
 
     def recipe(self, usual: Recipe, base: int) -> Recipe:  # noqa: ARG002
         """Train one sigmoid a class."""
-        objective = replace(usual.objective, cosine=0.0, dot=0.0, contrast=0.0, binary=1.0, cosine_scale=SCALE)
-        return replace(usual, name=f"{usual.name}+icarl", method="icarl", objective=objective)
+        return usual.in_the_way_of("icarl", binary=1.0, cosine_scale=SCALE)
 
     def learn(self, activations: Tensor, labels: Tensor) -> None:
         """Train on exemplars and shots, then choose exemplars among the shots."""

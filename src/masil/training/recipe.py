@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self, final
 
 from masil.collapse import FRAMES
@@ -202,6 +202,12 @@ class Recipe:
                 return px
             epoch -= epochs
         return self.stages[-1][1]
+
+    def in_the_way_of(self, method: str, **terms: float) -> Recipe:
+        """Give this recipe with a method's own objective: of its losses only those in `terms` have a weight."""
+        none = dict.fromkeys(("cosine", "dot", "contrast", "binary"), 0.0)
+        objective = replace(self.objective, **(none | terms))  # type: ignore[arg-type]
+        return replace(self, name=f"{self.name}+{method}", method=method, objective=objective)
 
     def to_json(self) -> dict[str, Any]:
         """Give plain values; `from_json` gives an equal recipe back, also after a trip through a JSON file."""
