@@ -1,12 +1,14 @@
 """From images to activations: in order, framed, ahead of the engine, and with a sentence when something is wrong."""
 
 import threading
+from concurrent.futures import Executor, Future
 
 import numpy as np
 import pytest
 import torch
 
 from masil.backbones import Engine, create, extract
+from masil.backbones.engine import Load, Underway
 from masil.backbones.extraction import stream
 from masil.data import ArrayImages, Framing
 from masil.errors import DataError, InputError
@@ -148,3 +150,19 @@ def test_an_engine_that_is_open_is_used_as_it_is() -> None:
             return torch.ones(len(pixels), 32)
 
     assert torch.equal(extract(tiny(), images(5), engine=Ones(), device="no such device"), torch.ones(5, 32))
+
+
+def test_what_nobody_waits_for_is_given_up() -> None:
+    begun: list[Future[torch.Tensor]] = []
+
+    class Slow(Echo):
+        def begin(self, load: Load, n: int, loader: Executor) -> Underway:
+            begun.append(Future())
+            if len(begun) == 1:
+                begun[0].set_result(load(slice(0, n))[:, 0, 0, :1].float())
+            return Underway([begun[-1]], torch.cat)
+
+    parts = stream(Slow(), images(20), Framing(SIDE, SIDE), batch=2)
+    next(parts)
+    parts.close()
+    assert [one.cancelled() for one in begun] == [False, True, True]

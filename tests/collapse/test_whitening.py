@@ -143,6 +143,14 @@ def test_the_inverse_root_is_symmetric_and_whitens():
     torch.testing.assert_close(identity / identity[0, 0], torch.eye(6, dtype=torch.float64))
 
 
+def test_no_entry_is_too_small_for_a_normal_number():
+    draw = torch.Generator().manual_seed(0)
+    a = torch.rand(40, 64, generator=draw) * torch.logspace(0, -40, 64)
+    matrix = Whitening.fit(a, torch.arange(40) % 8, power=1.0, shrinkage=1.0).matrix
+    assert not ((matrix != 0) & (matrix.abs() < torch.finfo(torch.float32).tiny)).any()
+    torch.testing.assert_close(matrix, matrix.T)
+
+
 def test_what_cannot_be_whitened_is_refused():
     a, labels = anisotropic(k=3, n=10, d=5)
     with pytest.raises(InputError, match=r"negative \(down to -1\), so their power 0.5 does not exist"):

@@ -59,4 +59,4 @@ def test_markdown_is_the_same_for_any_order_and_says_what_is_missing(record: Mak
 def test_latex_has_every_table(record: Make) -> None:
     text = results_latex([record()])
     assert text.count(r"\begin{table*}") == text.count(r"\end{table*}") == 4
-    assert "MASIL {\\scriptsize (resnet18, trained by cifar100-fast, standard shots)}" in text
+    assert "\\textit{measured by masil: resnet18, trained by cifar100-fast, standard shots}" in text

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass
 from typing import final
 
 import torch
@@ -11,6 +14,27 @@ from torch import Tensor
 
 from masil.backbones.backbone import Backbone
 from masil.errors import InputError
+
+
+Load = Callable[[slice], Tensor]  # gives the pixels of some of the images, on whichever thread it is called
+
+
+@final
+@dataclass(frozen=True)
+class Underway:
+    """Images that an engine has begun on, in parts."""
+
+    parts: Sequence[Future[Tensor]]
+    finish: Callable[[list[Tensor]], Tensor]
+
+    def result(self) -> Tensor:
+        """Wait for their activations [n d]; of what went wrong, the first is raised."""
+        return self.finish([part.result() for part in self.parts])
+
+    def cancel(self) -> None:
+        """Give up what has not begun."""
+        for part in self.parts:
+            part.cancel()
 
 
 class Engine(ABC):
@@ -21,12 +45,19 @@ class Engine(ABC):
 
     def run(self, pixels: Tensor) -> Tensor:
         """Map uint8 [n 3 h w] to float32 activations [n d] on the processor."""
+        self._check(pixels)
+        return self._activations(pixels)
+
+    def begin(self, load: Load, n: int, loader: Executor) -> Underway:
+        """Begin on n images: here `loader` loads them ahead, and they are run when their activations are asked for."""
+        return Underway([loader.submit(load, slice(0, n))], lambda loaded: self.run(loaded[0]))
+
+    def _check(self, pixels: Tensor) -> None:
         right = pixels.dtype == torch.uint8 and pixels.ndim == 4 and pixels.shape[1] == 3
         if not right or (self.size is not None and pixels.shape[2:] != (self.size, self.size)):
             side = "h w" if self.size is None else f"{self.size} {self.size}"
             given = f"{pixels.dtype} of shape {list(pixels.shape)}"
             raise InputError(f"The engine takes uint8 pixels of shape [n 3 {side}], not {given}.")
-        return self._activations(pixels)
 
     @abstractmethod
     def _activations(self, pixels: Tensor) -> Tensor:

@@ -1,21 +1,25 @@
-"""From images to activations: the next pictures are decoded while the engine works on these."""
+"""From images to activations: the next pictures are on their way while the engine works on these."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from itertools import islice
 
 import torch
 from torch import Tensor
 
 from masil.backbones.backbone import Backbone
-from masil.backbones.engine import Engine
+from masil.backbones.engine import Engine, Underway
 from masil.backbones.engines import open_engine
 from masil.data import Framing, Images
 from masil.errors import InputError
-from masil.progress import bar
+from masil.progress import bar, quiet
 
-AHEAD = 2  # batches decoded in advance
+AHEAD = 2  # batches begun in advance
+FEW = 32  # images that are over too soon for a bar
 PIXELS, MOST = 64 * 224 * 224, 256  # in one batch pixels, and images, unless a batch size is given
 
 
@@ -36,7 +40,8 @@ def extract(
     framing = framing or backbone.framing
     out = torch.empty(len(images), backbone.features)
     if len(images):
-        with bar("Extracting activations", len(images)) as advance:
+        shown = nullcontext() if len(images) > FEW else quiet()
+        with shown, bar("Extracting activations", len(images)) as advance:
             runner = engine
             if isinstance(runner, str):
                 runner = open_engine(backbone, engine=runner, device=device, size=framing.crop)
@@ -54,23 +59,27 @@ def stream(
     if step < 1:
         raise InputError(f"A batch must have at least one image, not {batch}.")
 
-    def load(first: int) -> Tensor:
-        pixels = images.load(slice(first, first + step), framing)
-        return pixels.flip(3) if flip else pixels
+    def begin(first: int) -> tuple[int, Underway]:
+        def load(some: slice) -> Tensor:
+            pixels = images.load(slice(first + some.start, first + some.stop), framing)
+            return pixels.flip(3) if flip else pixels
 
-    starts = range(start, len(images), step)
+        return first, engine.begin(load, min(step, len(images) - first), loader)
+
+    starts = iter(range(start, len(images), step))
     with ThreadPoolExecutor(1, thread_name_prefix="load") as loader:
+        waiting = deque(map(begin, islice(starts, AHEAD)))
         try:
-            waiting = [loader.submit(load, first) for first in starts[:AHEAD]]
-            for i, first in enumerate(starts):
-                pixels = waiting.pop(0).result()
-                if i + AHEAD < len(starts):
-                    waiting.append(loader.submit(load, starts[i + AHEAD]))
-                rows = engine.run(pixels)
+            while waiting:
+                first, underway = waiting[0]
+                waiting.extend(map(begin, islice(starts, 1)))
+                rows = underway.result()
+                waiting.popleft()
                 _refuse_impossible(rows, images, first)
                 yield first, rows
         finally:
-            loader.shutdown(wait=False, cancel_futures=True)
+            for _, underway in waiting:
+                underway.cancel()
 
 
 def _refuse_impossible(rows: Tensor, images: Images, first: int) -> None:

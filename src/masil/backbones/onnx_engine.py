@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, final
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor
 
 from masil.backbones.backbone import Backbone
-from masil.backbones.engine import Engine
+from masil.backbones.engine import Engine, Load, Underway
 from masil.backbones.onnx_export import TRACED, EngineRefusedError, export, first_line
 from masil.errors import StorageError
 from masil.files import cache_folder, write_bytes
@@ -33,6 +34,7 @@ class OnnxEngine(Engine):
     """
 
     name = "onnxruntime"
+    size: int
 
     def __init__(self, graph: bytes, size: int) -> None:
         self.size = size
@@ -41,13 +43,27 @@ class OnnxEngine(Engine):
         self._narrow = _open(graph, threads=1)
         self._wide = _open(graph, threads=self._cores) if self._cores > 1 else self._narrow
 
+    def begin(self, load: Load, n: int, loader: Executor) -> Underway:  # noqa: ARG002
+        """Begin on n images, each loaded by the thread that runs it: no core waits for another to load."""
+        session = self._narrow if n >= self._cores else self._wide
+
+        def part(some: slice) -> Tensor:
+            pixels = load(some)
+            self._check(pixels)
+            return _run(session, pixels)
+
+        return Underway([self._workers.submit(part, some) for some in self._parts(n)], torch.cat)
+
     def _activations(self, pixels: Tensor) -> Tensor:
-        n, _, h, w = pixels.shape
-        if n < self._cores:  # too few to share out
+        if len(pixels) < self._cores:  # too few to share out
             return _run(self._wide, pixels)
-        step = max(1, min(PIXELS // (h * w), -(-n // self._cores)))
-        parts = self._workers.map(lambda i: _run(self._narrow, pixels[i : i + step]), range(0, n, step))
+        parts = self._workers.map(lambda some: _run(self._narrow, pixels[some]), self._parts(len(pixels)))
         return torch.cat(list(parts))
+
+    def _parts(self, n: int) -> Iterator[slice]:
+        whole = -(-n // self._cores) if n >= self._cores else n
+        step = max(1, min(PIXELS // self.size**2, whole))
+        return (slice(start, min(n, start + step)) for start in range(0, n, step))
 
     def check(self, backbone: Backbone, size: int) -> None:
         """Refuse the graph if it does not agree with PyTorch on noise, in both ways of running."""

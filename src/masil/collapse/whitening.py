@@ -13,6 +13,8 @@ from masil.errors import InputError
 
 Shrinkage = float | Literal["auto"]
 
+NOTHING = 1e-12  # of the largest entry: far below what float32 can add to it
+
 
 @final
 class Whitening(Embedding):
@@ -80,7 +82,9 @@ class Whitening(Embedding):
         chosen = choose_shrinkage(halves, shots) if shrinkage == "auto" else shrinkage
         whitening = cls(whole.features, power, chosen)
         whitening.centre.copy_(whole.means().mean(0))
-        whitening.matrix.copy_(inverse_root(whole.within(), chosen))
+        root = inverse_root(whole.within(), chosen)
+        # What rounding leaves of a zero may be too small for a normal float32, and processors multiply such slowly.
+        whitening.matrix.copy_(torch.where(root.abs() < NOTHING * root.abs().max(), 0, root))
         return whitening
 
     def transform(self, activations: Tensor) -> Tensor:

@@ -141,7 +141,7 @@ def _rgb(image: Image.Image, name: str) -> Image.Image:
     if image.has_transparency_data:
         white = Image.new("RGBA", image.size, "white")
         return Image.alpha_composite(white, image.convert("RGBA")).convert("RGB")
-    return image.convert("RGB")
+    return image if image.mode == "RGB" else image.convert("RGB")  # which would copy it
 
 
 def _from_16_bit(image: Image.Image) -> Image.Image:

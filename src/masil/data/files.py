@@ -20,6 +20,7 @@ from masil.hardware import usable_cores
 T = TypeVar("T")
 R = TypeVar("R")
 
+_FEW = 4  # files; whoever asks for so few does so on several threads, or will not wait long
 _BATCH = 16  # files a task reads: many enough that small files do not wait for the pool
 _KNOWN: dict[tuple[str, int, int], bytes] = {}  # path, size, time of change → sha256 of the content
 
@@ -84,8 +85,8 @@ def content_digest(path: str, content: bytes | None = None) -> bytes:
 
 
 def in_threads(function: Callable[[T], R], items: Sequence[T]) -> Iterable[R]:
-    """Map `function` over `items` on every core this process may use, keeping their order."""
-    if len(items) <= 1:
+    """Map `function` over `items` on every core this process may use, keeping their order; of a few, on this one."""
+    if len(items) <= _FEW:
         return map(function, items)
     return _pooled(function, items)
 

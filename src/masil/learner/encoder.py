@@ -12,10 +12,9 @@ from masil.backbones import Backbone, Engine, create, extract, open_engine
 from masil.data import Images, crops
 from masil.errors import InputError
 from masil.learner.inputs import read_activations, read_images
-from masil.progress import bar, track
+from masil.progress import bar
 
-MANY = 256  # images from which on they are decoded ahead; below, an engine that stays open answers sooner
-BATCH = 32
+BATCH = 32  # crops
 
 Given = Tensor | Images  # activations [n d], or images that are still to be looked at
 
@@ -62,14 +61,7 @@ class Encoder:
         if isinstance(given, Tensor):
             return given
         assert self.backbone is not None
-        if len(given) > MANY:
-            return extract(self.backbone, given, engine=self._opened())
-        rows = [torch.empty(0, self.backbone.features)]
-        starts = range(0, len(given), BATCH)
-        for start in track(starts, "Looking at images") if len(starts) > 1 else starts:
-            pixels = given.load(slice(start, start + BATCH), self.backbone.framing)
-            rows.append(self._run(pixels, given, start, 1))
-        return torch.cat(rows)
+        return extract(self.backbone, given, engine=self._opened())
 
     def crops(self, given: Given, count: int, side: int | None, seed: int) -> Tensor | None:
         """Give the activations of `count` random crops τ(x) of each image, crop j of image i in row i·count + j.

@@ -129,7 +129,7 @@ def _channels_first(pixels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     if pixels.ndim == 3:  # grey [n h w]
         return np.repeat(pixels[:, None], 3, 1)
     if pixels.ndim == 4 and pixels.shape[3] == 3:
-        return np.ascontiguousarray(pixels.transpose(0, 3, 1, 2))
+        return pixels.transpose(0, 3, 1, 2)
     if pixels.ndim == 4 and pixels.shape[1] == 3:
         return pixels
     raise InputError(f"Pixels must be [n h w 3], [n 3 h w] or grey [n h w], but have the shape {list(pixels.shape)}.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from statistics import fmean, stdev
 
 from masil.benchmark import DrawRecord, RunRecord
@@ -57,6 +57,14 @@ def detail_of(record: RunRecord) -> str:
     if record.mode == "paper":
         parts.append("epoch chosen on base test images")
     return ", ".join(parts)
+
+
+def alike(records: Iterable[RunRecord]) -> dict[str, list[RunRecord]]:
+    """Give the runs that differ in their method alone, under what they share; in each group the worst is first."""
+    found: dict[str, list[RunRecord]] = {}
+    for record in sorted(records, key=lambda record: (detail_of(record), last_accuracy(record), record.method)):
+        found.setdefault(detail_of(record), []).append(record)
+    return found
 
 
 def draws_of(record: RunRecord) -> str:

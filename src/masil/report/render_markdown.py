@@ -10,7 +10,8 @@ from masil.report.table import Group, Table
 def markdown_table(table: Table) -> str:
     """Render with columns padded to one width, figures to the right and the best of a group in bold."""
     blocks = [f"**{escaped(table.title)}**"]
-    blocks += [_group(table, group) for group in table.groups]
+    for group in table.groups:
+        blocks += [f"*{escaped(group.title)}*", _group(table, group)]
     if table.notes:
         blocks.append("\n".join(f"- {escaped(note)}" for note in table.notes))
     return "\n\n".join(blocks) + "\n"
@@ -30,7 +31,7 @@ def code(text: str) -> str:
 
 
 def _group(table: Table, group: Group) -> str:
-    lines = [[escaped(f"{table.first}, {group.title}"), *map(escaped, table.headings())]]
+    lines = [[escaped(table.first), *map(escaped, table.headings())]]
     for row in group.rows:
         label = escaped(row.label) + (f" ({escaped(row.detail)})" if row.detail else "")
         texts = [escaped(text) for text in row.texts(len(table.columns))]

@@ -16,6 +16,13 @@ from masil.report.table import Table
 from masil.report.tables import ablation_table, balance_table, concept_table, session_table
 
 HEADER = "<!-- Made by `masil report`; change the runs, not this file. -->"
+SHARED = (
+    "The methods of a measured group share one backbone, unless their runs say that they trained their own (below, "
+    "recipe and weights). On a shared one, what a method's authors do to the weights is done to a linear map of "
+    "activations that the base session's mean was taken off (ALICE, D-NegCosine, EEIL, FACT, iCaRL, LUCIR) or to what "
+    "follows it (CEC, fixed classifier, Regularizer); D-Cosine, FeCAM, RanPAC and TEEN take activations as they are, as "
+    "their authors do."
+)
 
 
 def read_results(place: Path) -> tuple[RunRecord, ...]:
@@ -71,6 +78,8 @@ def _markdown(records: Sequence[RunRecord], expected: Sequence[str]) -> Iterator
         "paper, with its backbones and training; measured rows from the runs listed at the end. Accuracies are in "
         "per cent."
     )
+    yield ""
+    yield SHARED
     yield ""
     for protocol in _protocols(records, expected):
         yield f"## {escaped(title_of(protocol))}"

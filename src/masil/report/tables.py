@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from masil.benchmark import RunRecord
 from masil.report.facts import REMARKS, TABLES, published, published_ablation, published_concept_cosines
 from masil.report.measured import (
+    alike,
     average,
     by_session,
     detail_of,
@@ -29,8 +30,7 @@ ABLATION = {  # the paper's row, and the method that measures it
     "MASIL": "masil",
 }
 IMPROVEMENT = (
-    "Relative improvement: how far MASIL is ahead after the last session, computed from the accuracies and within a "
-    "group; among measured rows, MASIL on the same backbone."
+    "Relative improvement: how far MASIL is ahead after the last session, computed from the accuracies within each group."
 )
 SPREAD = "Mean ± standard deviation over draws of the shots."
 
@@ -60,36 +60,39 @@ def session_table(protocol: str, records: Iterable[RunRecord], expected: Sequenc
             for row in printed
         ]
         groups.append(Group(PUBLISHED, ranked(columns, rows)))
-    groups.append(Group(MEASURED, ranked(columns, _measured(own, count, expected))))
+    groups += [
+        Group(_measured(setting), ranked(columns, _by_session(runs, count))) for setting, runs in alike(own).items()
+    ]
+    ran = {record.method for record in own}
+    absent = [Row(name_of(method)) for method in sorted(expected) if method not in ran]
+    if absent or not own:
+        groups.append(Group(MEASURED, tuple(absent if own else [Row("every method")])))
     notes = [IMPROVEMENT, *REMARKS.get(protocol, ())]
     if any(len(record.draws) > 1 for record in own):
         notes.insert(0, SPREAD)
     return Table(f"{title_of(protocol)}: accuracy by session, %", "method", columns, tuple(groups), tuple(notes))
 
 
-def _measured(records: Sequence[RunRecord], count: int, expected: Sequence[str]) -> list[Row]:
-    """Give the runs, worst first as in the paper, then what was not run."""
+def _measured(setting: str) -> str:
+    return f"{MEASURED}: {setting}"
+
+
+def _by_session(records: Sequence[RunRecord], count: int) -> list[Row]:
+    """Give the runs, worst first as in the paper."""
     rows = []
-    for record in sorted(records, key=lambda record: (last_accuracy(record), record.method, detail_of(record))):
+    for record in records:
         cells = by_session(record)
         padding = (Cell(missing=NOT_RUN),) * (count - len(cells))
-        rows.append(
-            Row(
-                name_of(record.method),
-                (*cells, *padding, average(record), relative_improvement(record, records)),
-                detail_of(record),
-            )
-        )
-    ran = {record.method for record in records}
-    absent = [Row(name_of(method)) for method in sorted(expected) if method not in ran]
-    return rows + absent if rows else [Row("every method")]
+        improvement = relative_improvement(record, records)
+        rows.append(Row(name_of(record.method), (*cells, *padding, average(record), improvement)))
+    return rows
 
 
 def relative_improvement(record: RunRecord, records: Iterable[RunRecord]) -> Cell:
-    """Give how far the measured MASIL of the same backbone, with the same weights if there is such, is ahead."""
+    """Give how far the MASIL among these runs is ahead: the one with the same weights, if there is such."""
     if record.method == "masil":
         return Cell()
-    rivals = [r for r in records if (r.method, r.protocol, r.backbone) == ("masil", record.protocol, record.backbone)]
+    rivals = [rival for rival in records if rival.method == "masil"]
     rivals.sort(key=lambda rival: (rival.weights != record.weights, rival.weights, rival.started))
     return Cell(last_accuracy(rivals[0]) - last_accuracy(record), form="+.2f") if rivals else Cell()
 
@@ -106,26 +109,27 @@ def balance_table(protocol: str, records: Iterable[RunRecord]) -> Table:
         Column("kept, MB"),
     )
     own = [record for record in records if record.protocol == protocol]
-    rows = [
-        Row(
-            name_of(record.method),
-            (
-                *(last(record, name) for name in ("base", "novel", "harmonic_mean")),
-                over_draws([draw.performance_drop for draw in record.draws]),
-                over_draws([draw.generalised for draw in record.draws]),
-                teaching_seconds(record),
-                Cell(record.memory["model_bytes"] / 1e6 if "model_bytes" in record.memory else None),
-            ),
-            detail_of(record),
-        )
-        for record in sorted(own, key=lambda record: (last_accuracy(record), record.method, detail_of(record)))
+    groups = [
+        Group(_measured(setting), ranked(columns, [_balance(record) for record in runs]))
+        for setting, runs in alike(own).items()
     ]
     notes = (
         "Performance drop: first accuracy − last. gAcc: generalised accuracy (Tang et al., 2024).",
         "Teaching: all sessions of one draw, without the making of activations. Kept: what the method remembers.",
     )
-    groups = (Group(MEASURED, ranked(columns, rows) or (Row("every method"),)),)
-    return Table(f"{title_of(protocol)}: old and new classes, and cost", "method", columns, groups, notes)
+    groups = groups or [Group(MEASURED, (Row("every method"),))]
+    return Table(f"{title_of(protocol)}: old and new classes, and cost", "method", columns, tuple(groups), notes)
+
+
+def _balance(record: RunRecord) -> Row:
+    cells = (
+        *(last(record, name) for name in ("base", "novel", "harmonic_mean")),
+        over_draws([draw.performance_drop for draw in record.draws]),
+        over_draws([draw.generalised for draw in record.draws]),
+        teaching_seconds(record),
+        Cell(record.memory["model_bytes"] / 1e6 if "model_bytes" in record.memory else None),
+    )
+    return Row(name_of(record.method), cells)
 
 
 def ablation_table(records: Iterable[RunRecord]) -> Table:
@@ -137,24 +141,22 @@ def ablation_table(records: Iterable[RunRecord]) -> Table:
     ]
     own = [record for record in records if record.method in ABLATION.values() and record.protocol in TABLES]
     groups = [Group(PUBLISHED, ranked(columns, rows))]
-    for backbone in sorted({record.backbone for record in own}):
+    for setting, runs in alike(own).items():
         newest = {
-            (record.method, record.protocol): record
-            for record in sorted(own, key=lambda record: record.started)
-            if record.backbone == backbone
+            (record.method, record.protocol): record for record in sorted(runs, key=lambda record: record.started)
         }
         measured = [
             Row(model, tuple(cell for name in TABLES for cell in _ablated(newest.get((method, name)))))
             for model, method in ABLATION.items()
         ]
-        groups.append(Group(f"{MEASURED}, {backbone}", ranked(columns, measured)))
+        groups.append(Group(_measured(setting), ranked(columns, measured)))
     if not own:
         groups.append(Group(MEASURED, tuple(Row(model) for model in ABLATION)))
     notes = list(REMARKS["ablation"])
     if any(len(record.draws) > 1 for record in own):
         notes.insert(0, SPREAD)
-    if len({(r.method, r.protocol, r.backbone) for r in own}) < len(own):
-        notes.append("Where a model was run several times on one backbone, the newest run is shown.")
+    if len({(r.method, r.protocol, detail_of(r)) for r in own}) < len(own):
+        notes.append("Where a model was run several times in one setting, the newest run is shown.")
     return Table(
         "Ablation: accuracy after the last session, and average, %", "model", columns, tuple(groups), tuple(notes)
     )
