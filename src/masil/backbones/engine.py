@@ -15,7 +15,6 @@ from torch import Tensor
 from masil.backbones.backbone import Backbone
 from masil.errors import InputError
 
-
 Load = Callable[[slice], Tensor]  # gives the pixels of some of the images, on whichever thread it is called
 
 

@@ -36,7 +36,7 @@ def draw(
     pen = ImageDraw.Draw(page)
     _heading(pen, explanation, sure, size[0] - 2 * GAP)
     photo = Image.fromarray(pixels.permute(1, 2, 0).contiguous().numpy()).resize((TILE, TILE), Image.Resampling.LANCZOS)
-    page.paste(photo, (GAP, head))
+    _paste(page, pen, photo, (GAP, head))
     _write(pen, (GAP, head + TILE + 8), "the photo, as the model sees it", 14, FAINT, TILE)
     if crops is not None:
         _write(pen, (GAP, head + TILE + caption), "the same concepts, strongest", 14, FAINT, TILE)
@@ -53,10 +53,8 @@ def draw(
         pen.rectangle((x, head + TILE + 30, x + reach - 1, head + TILE + 35), FOR)
         for at, crop in enumerate(() if crops is None else crops[place]):
             small = Image.fromarray(crop.pixels.permute(1, 2, 0).contiguous().numpy())
-            page.paste(
-                small.resize((SMALL, SMALL), Image.Resampling.LANCZOS),
-                (x + at * (SMALL + (TILE - 3 * SMALL) // 2), head + TILE + caption),
-            )
+            place_x = x + at * (SMALL + (TILE - 3 * SMALL) // 2)
+            _paste(page, pen, small.resize((SMALL, SMALL), Image.Resampling.LANCZOS), (place_x, head + TILE + caption))
     _write(pen, (GAP, size[1] - foot + 12), account(explanation), 14, FAINT, size[0] - 2 * GAP)
     return page
 
@@ -81,6 +79,12 @@ def overlay(photo: Image.Image, heat: Tensor) -> Image.Image:
     grey = 0.35 * pixels.mean(2, keepdims=True) + 0.65 * 235
     lit = 0.72 * pixels + 0.28 * np.asarray(FOR, np.float32)
     return Image.fromarray(np.rint(grey + weight * (lit - grey)).clip(0, 255).astype(np.uint8))
+
+
+def _paste(page: Image.Image, pen: ImageDraw.ImageDraw, picture: Image.Image, at: tuple[int, int]) -> None:
+    """Put a picture on the page with a hairline around it: white paper on a white page would not be seen."""
+    page.paste(picture, at)
+    pen.rectangle((at[0] - 1, at[1] - 1, at[0] + picture.width, at[1] + picture.height), outline=LINE)
 
 
 def _heading(pen: ImageDraw.ImageDraw, explanation: Explanation, sure: str, width: int) -> None:

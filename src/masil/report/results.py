@@ -20,8 +20,8 @@ SHARED = (
     "The methods of a measured group share one backbone, unless their runs say that they trained their own (below, "
     "recipe and weights). On a shared one, what a method's authors do to the weights is done to a linear map of "
     "activations that the base session's mean was taken off (ALICE, D-NegCosine, EEIL, FACT, iCaRL, LUCIR) or to what "
-    "follows it (CEC, fixed classifier, Regularizer); D-Cosine, FeCAM, RanPAC and TEEN take activations as they are, as "
-    "their authors do."
+    "follows it (CEC, fixed classifier, Regularizer); D-Cosine, FeCAM, RanPAC and TEEN take activations as they are, "
+    "as their authors do."
 )
 
 

@@ -30,7 +30,7 @@ ABLATION = {  # the paper's row, and the method that measures it
     "MASIL": "masil",
 }
 IMPROVEMENT = (
-    "Relative improvement: how far MASIL is ahead after the last session, computed from the accuracies within each group."
+    "Relative improvement: how far MASIL is ahead after the last session, computed from the accuracies of each group."
 )
 SPREAD = "Mean ± standard deviation over draws of the shots."
 
