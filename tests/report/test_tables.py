@@ -39,6 +39,14 @@ def test_runs_of_one_setting_share_a_group_and_are_compared_within_it(record: Ma
     assert rows(table, 1)["TEEN"][-1] == "+0.00"  # not 55 − 57.25: MASIL on one draw is another setting
 
 
+def test_a_method_that_trains_in_its_own_way_is_compared_with_those_of_the_same_recipe(record: Make) -> None:
+    table = session_table("cifar100", [record(), record("alice", (52.0,), recipe="cifar100-fast+alice")])
+    assert [len(group.rows) for group in table.groups[1:]] == [2]
+    alice, masil = table.groups[1].rows
+    assert (alice.detail, masil.detail) == ("backbone trained its own way", "")
+    assert alice.cells[-1].text() == "+3.00"
+
+
 def test_relative_improvement_is_computed_within_a_group(record: Make) -> None:
     table = session_table(
         "cifar100", [record(), record("d-cosine", (52.5,)), record("teen", (54.0,), backbone="other")]

@@ -47,8 +47,22 @@ def name_of(method: str) -> str:
 
 def detail_of(record: RunRecord) -> str:
     """Say what else than its method distinguishes a run: backbone, where its weights are from, and the draws."""
-    if record.recipe:
-        origin = f"trained by {record.recipe}"
+    return _detail(record, record.recipe)
+
+
+def setting_of(record: RunRecord) -> str:
+    """Say the same of all methods that train by one recipe, be it each in its own way."""
+    return _detail(record, record.recipe and record.recipe.removesuffix(f"+{record.method}"))
+
+
+def own_way(record: RunRecord) -> str:
+    """Say that a method has trained the backbone in its own way, if it has."""
+    return "backbone trained its own way" if setting_of(record) != detail_of(record) else ""
+
+
+def _detail(record: RunRecord, recipe: str | None) -> str:
+    if recipe:
+        origin = f"trained by {recipe}"
     else:
         origin = record.weights if len(record.weights) <= 12 else f"weights {record.weights[:8]}"
     parts = [record.backbone, origin, draws_of(record)]
@@ -62,8 +76,8 @@ def detail_of(record: RunRecord) -> str:
 def alike(records: Iterable[RunRecord]) -> dict[str, list[RunRecord]]:
     """Give the runs that differ in their method alone, under what they share; in each group the worst is first."""
     found: dict[str, list[RunRecord]] = {}
-    for record in sorted(records, key=lambda record: (detail_of(record), last_accuracy(record), record.method)):
-        found.setdefault(detail_of(record), []).append(record)
+    for record in sorted(records, key=lambda record: (setting_of(record), last_accuracy(record), record.method)):
+        found.setdefault(setting_of(record), []).append(record)
     return found
 
 

@@ -15,6 +15,8 @@ from masil.report.measured import (
     last_accuracy,
     name_of,
     over_draws,
+    own_way,
+    setting_of,
     teaching_seconds,
     title_of,
 )
@@ -84,7 +86,7 @@ def _by_session(records: Sequence[RunRecord], count: int) -> list[Row]:
         cells = by_session(record)
         padding = (Cell(missing=NOT_RUN),) * (count - len(cells))
         improvement = relative_improvement(record, records)
-        rows.append(Row(name_of(record.method), (*cells, *padding, average(record), improvement)))
+        rows.append(Row(name_of(record.method), (*cells, *padding, average(record), improvement), own_way(record)))
     return rows
 
 
@@ -129,7 +131,7 @@ def _balance(record: RunRecord) -> Row:
         teaching_seconds(record),
         Cell(record.memory["model_bytes"] / 1e6 if "model_bytes" in record.memory else None),
     )
-    return Row(name_of(record.method), cells)
+    return Row(name_of(record.method), cells, own_way(record))
 
 
 def ablation_table(records: Iterable[RunRecord]) -> Table:
@@ -155,7 +157,7 @@ def ablation_table(records: Iterable[RunRecord]) -> Table:
     notes = list(REMARKS["ablation"])
     if any(len(record.draws) > 1 for record in own):
         notes.insert(0, SPREAD)
-    if len({(r.method, r.protocol, detail_of(r)) for r in own}) < len(own):
+    if len({(r.method, r.protocol, setting_of(r)) for r in own}) < len(own):
         notes.append("Where a model was run several times in one setting, the newest run is shown.")
     return Table(
         "Ablation: accuracy after the last session, and average, %", "model", columns, tuple(groups), tuple(notes)
