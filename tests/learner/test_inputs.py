@@ -54,6 +54,16 @@ def test_other_sizes_and_modes_are_framed(pixels):
     assert torch.equal(grey[:, 0], grey[:, 2])
 
 
+def test_a_picture_that_comes_twice_is_not_shared_by_threads(pixels, tmp_path):
+    Image.fromarray(pixels[0]).save(tmp_path / "a.png")
+    lazy, other = Image.open(tmp_path / "a.png"), Image.fromarray(pixels[1])
+    found = read_images([lazy, other, lazy])
+    assert [one is two for one, two in zip(found.pictures, (lazy, other, lazy), strict=True)] == [True, True, False]
+    square = found.load(slice(None), Framing(32, 32))
+    assert torch.equal(square[0], square[2])
+    assert not torch.equal(square[0], square[1])
+
+
 def test_pictures_are_images_like_others(pixels):
     pictures = read_images([Image.fromarray(p) for p in pixels])
     assert torch.equal(pictures.subset([2, 0]).load([1], SQUARE), pictures.load([0], SQUARE))

@@ -46,7 +46,7 @@ class Images(ABC):
 
     @abstractmethod
     def load(self, index: Index, framing: Framing) -> Tensor:
-        """Decode the images at `index` into uint8 [n 3 crop crop]."""
+        """Decode the images at `index` into uint8 [n 3 crop crop]; several threads may ask at once."""
 
     @abstractmethod
     def subset(self, index: Index) -> Self:

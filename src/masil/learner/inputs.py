@@ -74,7 +74,7 @@ def read_images(images: Any) -> Images:
     none = torch.zeros(len(each), dtype=torch.int64)
     if all(isinstance(one, str | Path) for one in each):
         return FileImages(Path(), [str(one) for one in each], none)
-    return Pictures([_picture(place, one) for place, one in enumerate(each)], none)
+    return Pictures(_apart([_picture(place, one) for place, one in enumerate(each)]), none)
 
 
 def read_activations(activations: Any, features: int | None) -> Tensor:
@@ -144,6 +144,12 @@ def _picture(place: int, one: Any) -> Image.Image:
         array = np.asarray(one.detach().cpu() if isinstance(one, Tensor) else one)
         return Image.fromarray(_channels_first(array[None])[0].transpose(1, 2, 0))
     raise InputError(f"Image {place} is a {type(one).__name__}; give {FORMS}.")
+
+
+def _apart(pictures: list[Image.Image]) -> list[Image.Image]:
+    """Give a copy where a picture comes again: one that is still to be read cannot be read by two threads at once."""
+    first = {id(one): place for place, one in reversed(list(enumerate(pictures)))}
+    return [one if first[id(one)] == place else one.copy() for place, one in enumerate(pictures)]
 
 
 def _rgb(picture: Image.Image) -> Image.Image:
