@@ -13,13 +13,13 @@ export function showWhy(why) {
   clearWhy("");
   $("seen").src = why.framed;
   const seen = why.evidence.some((each) => each.heat);
-  $("stage-caption").textContent = seen ? "What the model saw, with the strongest concept" : "What the model saw";
+  $("stage-caption").textContent = seen ? "Where the strongest concept lies" : "What the model saw";
   const other = why.runner_up === null ? "" : ` against ${why.runner_up}`;
   $("why-line").textContent = seen
     ? `What spoke for ${why.label}${other}; the bars add up to ${signed(why.difference)}.`
     : `No concept spoke for ${why.label}${other}: it is told apart by what lies beyond them.`;
   const rows = [
-    ...why.evidence.map((each) => ({ ...each, name: `Concept ${each.concept + 1}` })),
+    ...why.evidence.map((each) => ({ ...each, name: `Concept ${each.concept}` })),
     { name: "Other concepts", contribution: why.others },
     { name: "Beyond the concepts", contribution: why.rest },
     { name: "Balance of classes", contribution: why.offset },
@@ -52,7 +52,7 @@ function toggle(row, shown) {
   button.addEventListener("click", () => {
     heat.hidden = !heat.hidden;
     button.setAttribute("aria-pressed", String(!heat.hidden));
-    $("stage-caption").textContent = "What the model saw, with the concepts that are switched on";
+    $("stage-caption").textContent = "Where the chosen concepts lie";
   });
   return button;
 }
