@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from masil.backbones import Engine, create, extract
+from masil.backbones import Engine, create, extract, open_engine
 from masil.backbones.engine import Load, Underway
 from masil.backbones.extraction import stream
 from masil.data import ArrayImages, Framing
@@ -166,3 +166,16 @@ def test_what_nobody_waits_for_is_given_up() -> None:
     next(parts)
     parts.close()
     assert [one.cancelled() for one in begun] == [False, True, True]
+
+
+def test_the_engine_of_every_core_keeps_order_and_names_what_cannot_be_read() -> None:
+    pytest.importorskip("onnxruntime")
+    backbone = tiny()
+    engine = open_engine(backbone, engine="onnxruntime", device="cpu")
+    parts = stream(engine, Watched(images(40), failing=16), Framing(SIDE, SIDE), batch=8)
+    rows = torch.cat([next(parts)[1], next(parts)[1]])
+    expected = extract(backbone, images(16), **CHOICE)
+    torch.testing.assert_close(rows, expected, atol=1e-5, rtol=1e-4)
+    with pytest.raises(DataError, match=r"b\.jpg is damaged"):
+        next(parts)
+    assert len(extract(backbone, images(1), engine=engine)) == 1

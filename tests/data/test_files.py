@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 from masil.data import ArrayImages, FileImages, Framing
-from masil.data.files import content_digest, in_threads
+from masil.data.files import content_digest, in_threads, on_this_thread
 from masil.errors import DataError, InputError
 
 
@@ -95,3 +95,9 @@ def test_threads_keep_the_order_and_stop_after_the_first_error() -> None:
         list(in_threads(fail_at_three, range(100_000)))
     assert len(done) < 100_000
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("decode")]
+
+
+def test_a_thread_that_works_beside_others_starts_none_of_its_own() -> None:
+    with on_this_thread():
+        assert set(in_threads(lambda _: threading.current_thread(), range(100))) == {threading.current_thread()}
+    assert threading.current_thread() not in set(in_threads(lambda _: threading.current_thread(), range(100)))

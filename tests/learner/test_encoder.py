@@ -80,7 +80,8 @@ def test_one_image_has_the_activations_it_has_among_many(backbone):
     together = encoder.activations(images)
     alone = torch.cat([encoder.activations(images.subset([at])) for at in range(len(images))])
     torch.testing.assert_close(alone, together)
-    torch.testing.assert_close(extract(backbone, images, engine="torch", device="cpu"), together)
+    expected = extract(backbone, images, engine="torch", device="cpu")
+    torch.testing.assert_close(expected, together, atol=1e-5, rtol=1e-4)
 
 
 def test_crops_come_image_by_image(backbone):

@@ -1,5 +1,7 @@
 """Every way to hand over an image leads to the same pixels; what cannot be one is refused in a sentence."""
 
+import tarfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -54,14 +56,17 @@ def test_other_sizes_and_modes_are_framed(pixels):
     assert torch.equal(grey[:, 0], grey[:, 2])
 
 
-def test_a_picture_that_comes_twice_is_not_shared_by_threads(pixels, tmp_path):
-    Image.fromarray(pixels[0]).save(tmp_path / "a.png")
-    lazy, other = Image.open(tmp_path / "a.png"), Image.fromarray(pixels[1])
-    found = read_images([lazy, other, lazy])
-    assert [one is two for one, two in zip(found.pictures, (lazy, other, lazy), strict=True)] == [True, True, False]
-    square = found.load(slice(None), Framing(32, 32))
-    assert torch.equal(square[0], square[2])
-    assert not torch.equal(square[0], square[1])
+def test_pictures_that_share_a_file_may_be_read_by_many_threads(pixels, tmp_path):
+    with tarfile.open(tmp_path / "all.tar", "w") as archive:
+        for at in range(3):
+            Image.fromarray(pixels[at]).save(tmp_path / f"{at}.png")
+            archive.add(tmp_path / f"{at}.png", f"{at}.png")
+    with tarfile.open(tmp_path / "all.tar") as archive, ThreadPoolExecutor(8) as pool:
+        lazy = [Image.open(archive.extractfile(f"{at % 3}.png")) for at in range(60)]
+        found = read_images([*lazy, *lazy])
+        parts = list(pool.map(lambda at: found.load([at], SQUARE), range(len(found))))
+    expected = loaded(pixels)
+    assert all(torch.equal(part[0], expected[at % 3]) for at, part in enumerate(parts))
 
 
 def test_pictures_are_images_like_others(pixels):

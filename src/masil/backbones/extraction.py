@@ -40,11 +40,11 @@ def extract(
     framing = framing or backbone.framing
     out = torch.empty(len(images), backbone.features)
     if len(images):
+        runner = engine
+        if isinstance(runner, str):
+            runner = open_engine(backbone, engine=runner, device=device, size=framing.crop)
         shown = nullcontext() if len(images) > FEW else quiet()
         with shown, bar("Extracting activations", len(images)) as advance:
-            runner = engine
-            if isinstance(runner, str):
-                runner = open_engine(backbone, engine=runner, device=device, size=framing.crop)
             for start, rows in stream(runner, images, framing, flip=flip, batch=batch):
                 out[start : start + len(rows)] = rows
                 advance(len(rows))
@@ -68,8 +68,9 @@ def stream(
 
     starts = iter(range(start, len(images), step))
     with ThreadPoolExecutor(1, thread_name_prefix="load") as loader:
-        waiting = deque(map(begin, islice(starts, AHEAD)))
+        waiting: deque[tuple[int, Underway]] = deque()
         try:
+            waiting.extend(map(begin, islice(starts, AHEAD)))
             while waiting:
                 first, underway = waiting[0]
                 waiting.extend(map(begin, islice(starts, 1)))

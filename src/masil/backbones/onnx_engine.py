@@ -15,6 +15,7 @@ from torch import Tensor
 from masil.backbones.backbone import Backbone
 from masil.backbones.engine import Engine, Load, Underway
 from masil.backbones.onnx_export import TRACED, EngineRefusedError, export, first_line
+from masil.data import on_this_thread
 from masil.errors import StorageError
 from masil.files import cache_folder, write_bytes
 from masil.hardware import usable_cores
@@ -45,12 +46,14 @@ class OnnxEngine(Engine):
 
     def begin(self, load: Load, n: int, loader: Executor) -> Underway:  # noqa: ARG002
         """Begin on n images, each loaded by the thread that runs it: no core waits for another to load."""
-        session = self._narrow if n >= self._cores else self._wide
+        if n < self._cores:  # too few to share out
+            return Underway([self._workers.submit(lambda: self.run(load(slice(0, n))))], torch.cat)
 
         def part(some: slice) -> Tensor:
-            pixels = load(some)
+            with on_this_thread():
+                pixels = load(some)
             self._check(pixels)
-            return _run(session, pixels)
+            return _run(self._narrow, pixels)
 
         return Underway([self._workers.submit(part, some) for some in self._parts(n)], torch.cat)
 
@@ -61,8 +64,7 @@ class OnnxEngine(Engine):
         return torch.cat(list(parts))
 
     def _parts(self, n: int) -> Iterator[slice]:
-        whole = -(-n // self._cores) if n >= self._cores else n
-        step = max(1, min(PIXELS // self.size**2, whole))
+        step = max(1, min(PIXELS // self.size**2, -(-n // self._cores)))
         return (slice(start, min(n, start + step)) for start in range(0, n, step))
 
     def check(self, backbone: Backbone, size: int) -> None:

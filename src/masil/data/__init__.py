@@ -4,7 +4,7 @@ from masil.data.augment import Augmentation, augment
 from masil.data.crops import crops
 from masil.data.datasets import DATASETS, Source, data_root, load, locate
 from masil.data.decode import decode_image, frame_image
-from masil.data.files import FileImages
+from masil.data.files import FileImages, on_this_thread
 from masil.data.folder import read_folder
 from masil.data.images import ArrayImages, Dataset, Framing, Images
 from masil.data.mixing import Mixed, cutmix, mixup
@@ -28,5 +28,6 @@ __all__ = [
     "load",
     "locate",
     "mixup",
+    "on_this_thread",
     "read_folder",
 ]

@@ -2,8 +2,10 @@
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Self, TypeVar, final
@@ -20,8 +22,8 @@ from masil.hardware import usable_cores
 T = TypeVar("T")
 R = TypeVar("R")
 
-_FEW = 4  # files; whoever asks for so few does so on several threads, or will not wait long
 _BATCH = 16  # files a task reads: many enough that small files do not wait for the pool
+_THREAD = threading.local()
 _KNOWN: dict[tuple[str, int, int], bytes] = {}  # path, size, time of change → sha256 of the content
 
 
@@ -84,9 +86,19 @@ def content_digest(path: str, content: bytes | None = None) -> bytes:
         raise DataError(f"{path} cannot be read ({error.strerror}).") from error
 
 
+@contextmanager
+def on_this_thread() -> Iterator[None]:
+    """Let this thread decode by itself what it loads in this block, because others do so beside it."""
+    _THREAD.alone = True
+    try:
+        yield
+    finally:
+        _THREAD.alone = False
+
+
 def in_threads(function: Callable[[T], R], items: Sequence[T]) -> Iterable[R]:
-    """Map `function` over `items` on every core this process may use, keeping their order; of a few, on this one."""
-    if len(items) <= _FEW:
+    """Map `function` over `items` on every core this process may use, keeping their order."""
+    if len(items) <= 1 or getattr(_THREAD, "alone", False):
         return map(function, items)
     return _pooled(function, items)
 

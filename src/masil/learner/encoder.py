@@ -61,7 +61,7 @@ class Encoder:
         if isinstance(given, Tensor):
             return given
         assert self.backbone is not None
-        return extract(self.backbone, given, engine=self._opened())
+        return extract(self.backbone, given, engine=self._opened() if len(given) else "auto")
 
     def crops(self, given: Given, count: int, side: int | None, seed: int) -> Tensor | None:
         """Give the activations of `count` random crops τ(x) of each image, crop j of image i in row i·count + j.

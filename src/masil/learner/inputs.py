@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self, final
@@ -18,6 +19,9 @@ from masil.errors import InputError
 
 FORMS = "a list of file paths, of PIL images or of arrays, an array uint8 [n h w 3] or [n 3 h w], or masil.data.Images"
 
+# Pictures still to be read may share a file, or be one and the same: only one thread reads at a time.
+_READING = threading.Lock()
+
 
 @final
 class Pictures(Images):
@@ -29,7 +33,7 @@ class Pictures(Images):
 
     def load(self, index: Tensor | Sequence[int] | slice, framing: Framing) -> Tensor:
         """Turn each into upright RGB and cut its square."""
-        framed = [frame_image(_rgb(self.pictures[row]), framing) for row in self._rows(index)]
+        framed = [frame_image(_read(self.pictures[row]), framing) for row in self._rows(index)]
         shape = (0, 3, framing.crop, framing.crop)
         return torch.from_numpy(np.stack(framed)) if framed else torch.empty(shape, dtype=torch.uint8)
 
@@ -74,7 +78,7 @@ def read_images(images: Any) -> Images:
     none = torch.zeros(len(each), dtype=torch.int64)
     if all(isinstance(one, str | Path) for one in each):
         return FileImages(Path(), [str(one) for one in each], none)
-    return Pictures(_apart([_picture(place, one) for place, one in enumerate(each)]), none)
+    return Pictures([_picture(place, one) for place, one in enumerate(each)], none)
 
 
 def read_activations(activations: Any, features: int | None) -> Tensor:
@@ -146,10 +150,10 @@ def _picture(place: int, one: Any) -> Image.Image:
     raise InputError(f"Image {place} is a {type(one).__name__}; give {FORMS}.")
 
 
-def _apart(pictures: list[Image.Image]) -> list[Image.Image]:
-    """Give a copy where a picture comes again: one that is still to be read cannot be read by two threads at once."""
-    first = {id(one): place for place, one in reversed(list(enumerate(pictures)))}
-    return [one if first[id(one)] == place else one.copy() for place, one in enumerate(pictures)]
+def _read(picture: Image.Image) -> Image.Image:
+    with _READING:
+        picture.load()
+        return _rgb(picture)
 
 
 def _rgb(picture: Image.Image) -> Image.Image:

@@ -74,7 +74,7 @@ def _detail(record: RunRecord, recipe: str | None) -> str:
 
 
 def alike(records: Iterable[RunRecord]) -> dict[str, list[RunRecord]]:
-    """Give the runs that differ in their method alone, under what they share; in each group the worst is first."""
+    """Give the runs of each setting, under what it is; the worst is first, as in the paper."""
     found: dict[str, list[RunRecord]] = {}
     for record in sorted(records, key=lambda record: (setting_of(record), last_accuracy(record), record.method)):
         found.setdefault(setting_of(record), []).append(record)

@@ -19,7 +19,7 @@ SPECIAL = {
 def latex_table(table: Table) -> str:
     """Render as a `table*` with a caption, shared headings over a rule, and the groups under their names.
 
-    What is too long for a page goes on in a further one.
+    What is too long for a page goes on in a further one, a group never being divided.
     """
     pages = _pages(table.groups)
     floats = (_lines(table, page, number, len(pages)) for number, page in enumerate(pages, 1))
@@ -29,7 +29,7 @@ def latex_table(table: Table) -> str:
 def _pages(groups: Sequence[Group]) -> list[list[Group]]:
     pages: list[list[Group]] = [[]]
     for group in groups:
-        if pages[-1] and sum(len(one.rows) for one in (*pages[-1], group)) > PAGE:
+        if pages[-1] and sum(1 + len(one.rows) for one in (*pages[-1], group)) > PAGE:
             pages.append([])
         pages[-1].append(group)
     return pages
@@ -66,10 +66,15 @@ def _lines(table: Table, groups: Sequence[Group], page: int, pages: int) -> Iter
 
 
 def _width(table: Table, groups: Sequence[Group]) -> float:
-    """Estimate the points a table needs: 4.2 a letter, and 8 between columns."""
+    """Estimate the points a table needs: 4.2 a letter, 3 a letter of a deviation, and 8 between columns."""
     lines = [[row.label + row.detail, *row.texts(len(table.columns))] for group in groups for row in group.rows]
     lines.append([table.first, *(max(column.name.split(), key=len, default="") for column in table.columns)])
-    return sum(4.2 * max(map(len, column)) + 8 for column in zip(*lines, strict=True))
+    return sum(8 + max(map(_points, column)) for column in zip(*lines, strict=True))
+
+
+def _points(text: str) -> float:
+    mean, _, deviation = text.partition(" ± ")
+    return 4.2 * len(mean) + (3 * (len(deviation) + 2) if deviation else 0)
 
 
 def _shared(table: Table) -> Iterator[str]:
@@ -98,4 +103,4 @@ def _heading(name: str) -> str:
 def _cell(cell: Cell) -> str:
     mean, sign, deviation = (tex(part) for part in cell.text().partition(" ± "))
     text = f"\\textbf{{{mean}}}" if cell.best else mean
-    return f"{text}{{\\tiny{sign.strip()}{deviation}}}" if sign else text
+    return f"{text}{{\\tiny{sign}{deviation}}}" if sign else text

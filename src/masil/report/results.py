@@ -52,7 +52,7 @@ def results_markdown(records: Sequence[RunRecord], expected: Sequence[str] = ())
 
 
 def results_latex(records: Sequence[RunRecord], expected: Sequence[str] = ()) -> str:
-    """Give all tables of these runs, to be read in by a document that uses booktabs."""
+    """Give all tables of these runs, to be read in by a document that uses booktabs and graphicx."""
     return "\n".join(map(latex_table, tables(checked(records), expected)))
 
 
