@@ -79,8 +79,9 @@ def _markdown(records: Sequence[RunRecord], expected: Sequence[str]) -> Iterator
         "per cent."
     )
     yield ""
-    yield SHARED
-    yield ""
+    if len({record.method for record in records}) > 1:
+        yield SHARED
+        yield ""
     for protocol in _protocols(records, expected):
         yield f"## {escaped(title_of(protocol))}"
         yield ""
