@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from masil.backbones import Engine, create, extract, open_engine
+from masil.backbones import Engine, create, extract, open_engine, refuse_impossible
 from masil.backbones.engine import Load, Underway
 from masil.backbones.extraction import stream
 from masil.data import ArrayImages, Framing
@@ -179,3 +179,11 @@ def test_the_engine_of_every_core_keeps_order_and_names_what_cannot_be_read() ->
     with pytest.raises(DataError, match=r"b\.jpg is damaged"):
         next(parts)
     assert len(extract(backbone, images(1), engine=engine)) == 1
+
+
+def test_of_several_rows_an_image_the_image_is_named() -> None:
+    rows = torch.ones(6, 4)
+    refuse_impossible(rows, images(4), 1, each=2)
+    rows[3, 0] = -1
+    with pytest.raises(InputError, match=r"image 'array\[2\]' are not all finite and >= 0, the smallest is -1"):
+        refuse_impossible(rows, images(4), 1, each=2)

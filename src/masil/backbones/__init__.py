@@ -4,7 +4,7 @@ from masil.backbones.backbone import Backbone
 from masil.backbones.efficientnet import EfficientNetLite
 from masil.backbones.engine import Engine
 from masil.backbones.engines import open_engine
-from masil.backbones.extraction import extract
+from masil.backbones.extraction import extract, refuse_impossible
 from masil.backbones.module import ModuleBackbone
 from masil.backbones.registry import BACKBONES, create
 from masil.backbones.resnet import ResNet
@@ -28,4 +28,5 @@ __all__ = [
     "from_transformers",
     "load_weights",
     "open_engine",
+    "refuse_impossible",
 ]

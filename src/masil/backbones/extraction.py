@@ -76,19 +76,19 @@ def stream(
                 waiting.extend(map(begin, islice(starts, 1)))
                 rows = underway.result()
                 waiting.popleft()
-                _refuse_impossible(rows, images, first)
+                refuse_impossible(rows, images, first)
                 yield first, rows
         finally:
             for _, underway in waiting:
                 underway.cancel()
 
 
-def _refuse_impossible(rows: Tensor, images: Images, first: int) -> None:
-    """Raise where activations are not finite or not >= 0, naming the first such image."""
+def refuse_impossible(rows: Tensor, images: Images, first: int, each: int = 1) -> None:
+    """Raise where activations are not finite or not >= 0, naming the first such image; `each` rows are of one image."""
     right = (rows >= 0).all(1) & rows.isfinite().all(1)
     if not bool(right.all()):
         at = int((~right).nonzero()[0])
         raise InputError(
-            f"The activations of image '{images.name(first + at)}' are not all finite and >= 0, the smallest is "
-            f"{float(rows[at].min()):.3g}; has training diverged, or does the backbone need non_negative='split'?"
+            f"The activations of image '{images.name(first + at // each)}' are not all finite and >= 0, the smallest "
+            f"is {float(rows[at].min()):.3g}; has training diverged, or does the backbone need non_negative='split'?"
         )

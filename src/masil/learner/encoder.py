@@ -8,7 +8,7 @@ from typing import Any, Self, final
 import torch
 from torch import Tensor
 
-from masil.backbones import Backbone, Engine, create, extract, open_engine
+from masil.backbones import Backbone, Engine, create, extract, open_engine, refuse_impossible
 from masil.data import Images, crops
 from masil.errors import InputError
 from masil.learner.inputs import read_activations, read_images
@@ -80,7 +80,9 @@ class Encoder:
             for start in range(0, len(given), step):
                 pixels = given.load(slice(start, start + step), framing)
                 squares = crops(pixels, count, side, framing.crop, generator)
-                found[start * count : (start + step) * count] = self._run(squares, given, start, count)
+                rows = self._opened().run(squares)
+                refuse_impossible(rows, given, start, count)
+                found[start * count : (start + step) * count] = rows
                 advance(len(pixels))
         return found
 
@@ -90,14 +92,3 @@ class Encoder:
         if self._engine is None:
             self._engine = open_engine(self.backbone, device=self.device)
         return self._engine
-
-    def _run(self, pixels: Tensor, given: Images, start: int, count: int) -> Tensor:
-        rows = self._opened().run(pixels)
-        right = ((rows >= 0) & rows.isfinite()).all(1)
-        if not bool(right.all()):
-            at = start + int((~right).nonzero()[0]) // count
-            raise InputError(
-                f"The activations of image '{given.name(at)}' are not all finite and >= 0; "
-                "has training diverged, or does the backbone need non_negative='split'?"
-            )
-        return rows
