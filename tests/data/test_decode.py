@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, features
 
-from masil.data import Framing, decode_image, frame_image
+from masil.data import Framing, codecs, decode_image, frame_image, read_square
 from masil.data.decode import FORMATS, PIXEL_LIMIT
 from masil.errors import DataError
 
@@ -288,6 +288,103 @@ def test_framing_is_resizing_the_shorter_side_and_cutting_the_centre(w: int, h: 
     assert found.shape == (3, crop, crop)
     assert found.dtype == np.uint8
     assert np.abs(found.astype(int) - whole[:, top : top + crop, left : left + crop]).max() <= 1
+
+
+ROUNDING = 2  # levels, between Pillow's resizing of a part and torch's of the whole
+
+
+def grained(width: int, height: int) -> Image.Image:
+    noise = np.random.default_rng(0).integers(-30, 31, (height, width, 3))
+    return Image.fromarray((np.asarray(photo(width, height)).astype(int) + noise).clip(0, 255).astype(np.uint8))
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [("JPEG", {"quality": quality, "subsampling": subsampling, "progressive": progressive})
+     for quality, subsampling, progressive in ((30, 2, False), (75, 2, True), (90, 1, False), (95, 0, True))]
+    + [("WEBP", {"quality": quality}) for quality in (20, 80, 100)]
+    + [("WEBP", {"lossless": True})],
+)  # fmt: skip
+@pytest.mark.parametrize("size", [(97, 64), (64, 64), (65, 131)])
+def test_fast_decoders_give_the_pixels_that_pillow_gives(
+    kind: str, options: dict[str, object], size: tuple[int, int]
+) -> None:
+    pytest.importorskip({"JPEG": "simplejpeg", "WEBP": "webp"}[kind])
+    content = encode(grained(*size), kind, **options)
+    rgb = codecs.decode_rgb(kind, content, size[1], size[0])
+    assert rgb is not None
+    assert np.array_equal(rgb, np.asarray(decode_image(content)))
+    for framing in (Framing(64, 56), Framing(40, 32)):
+        expected = frame_image(decode_image(content, framing.resize), framing)
+        assert np.abs(read_square(content, framing).astype(int) - expected).max() <= ROUNDING
+
+
+def contents_for_pillow() -> dict[str, bytes]:
+    """Pictures that need more than decoding."""
+    turned = Image.Exif()
+    turned[0x0112] = 6
+    clear = grained(80, 64).convert("RGBA")
+    clear.putalpha(90)
+    return {
+        "grey": encode(grained(80, 64).convert("L"), "JPEG"),
+        "cmyk": encode(grained(80, 64).convert("CMYK"), "JPEG"),
+        "turned": encode(grained(80, 64), "JPEG", exif=turned),
+        "turned webp": encode(grained(80, 64), "WEBP", exif=turned),
+        "large": encode(grained(800, 640), "JPEG"),
+        "small": encode(grained(20, 30), "JPEG"),
+        "several": encode(grained(80, 64), "MPO", save_all=True, append_images=[photo(80, 64)]),
+        "moving": encode(grained(80, 64), "WEBP", save_all=True, append_images=[photo(80, 64)]),
+        "transparent": encode(clear, "WEBP"),
+        "long": encode(grained(180, 64), "JPEG"),
+        "png": encode(grained(80, 64), "PNG"),
+        "trailing": encode(grained(80, 64), "JPEG") + b"\0" * 100_000,
+    }
+
+
+@pytest.mark.parametrize("name", contents_for_pillow())
+def test_a_square_is_the_framed_picture_whatever_the_file(name: str, tmp_path: Path) -> None:
+    content, framing = contents_for_pillow()[name], Framing(48, 40)
+    expected = frame_image(decode_image(content, framing.resize), framing)
+    file = tmp_path / "photo.jpg"
+    file.write_bytes(content)
+    for found in (read_square(content, framing), read_square(file, framing)):
+        assert np.abs(found.astype(int) - expected).max() <= (ROUNDING if name == "trailing" else 0)
+
+
+def test_without_fast_decoders_squares_are_the_same_to_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
+    contents = [encode(grained(90, 70), kind) for kind in ("JPEG", "WEBP")]
+    found = [read_square(content, Framing(48, 40)) for content in contents]
+    monkeypatch.setattr(codecs, "_decoders", dict)
+    for content, square in zip(contents, found, strict=True):
+        assert codecs.decode_rgb("JPEG", content, 70, 90) is None
+        assert np.abs(read_square(content, Framing(48, 40)).astype(int) - square).max() <= ROUNDING
+
+
+def test_a_fast_decoder_does_not_decode_more_pixels_than_were_announced() -> None:
+    pytest.importorskip("simplejpeg")
+    pytest.importorskip("webp")
+    for kind in ("JPEG", "WEBP"):
+        assert codecs.decode_rgb(kind, encode(grained(90, 70), kind), 30, 40) is None
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "WEBP"])
+def test_a_square_of_a_file_cut_short_is_refused_by_name(kind: str) -> None:
+    content = encode(grained(64, 64), kind)
+    for length in (len(content) // 2, len(content) - 64):
+        with pytest.raises(
+            DataError, match=r"half\.jpg .*(is damaged or cut short|begins like an image but is damaged)"
+        ):
+            read_square(content[:length], Framing(8, 8), "half.jpg")
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.sampled_from(["JPEG", "WEBP"]), st.data())
+def test_damage_gives_a_square_or_a_sentence_and_nothing_else(kind: str, data: st.DataObject) -> None:
+    content = bytearray(encode(photo(24, 16), kind))
+    for _ in range(data.draw(st.integers(1, 8))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    with suppress(DataError):
+        assert read_square(bytes(content), Framing(8, 8)).shape == (3, 8, 8)
 
 
 def test_a_long_thin_picture_costs_no_more_than_its_square() -> None:

@@ -47,3 +47,22 @@ def test_a_backbone_of_its_own_is_not_taught_again(name: str) -> None:
     geometry = method.geometry(activations)
     assert geometry is not None
     torch.testing.assert_close(geometry[0], functional.normalize(activations))
+
+
+def test_icarl_forgets_little_though_activations_have_much_in_common() -> None:
+    """Class means of such activations are near every image: as rows of the sigmoids they would say yes to all."""
+    generator = torch.Generator().manual_seed(0)
+
+    def images(first: int, last: int, each: int) -> tuple[torch.Tensor, torch.Tensor]:
+        labels = torch.arange(first, last).repeat(each)
+        noise = torch.rand(len(labels), 32, generator=generator)
+        return 1.0 + noise + torch.eye(32)[labels], labels
+
+    method = make("icarl", total=24)
+    method.own_base = True
+    method.fit(*images(0, 20, 30))
+    tests, truth = images(0, 20, 20)
+    before = float((method.predict(tests) == truth).float().mean())
+    assert before > 0.8
+    method.learn(*images(20, 24, 5))
+    assert float((method.predict(tests) == truth).float().mean()) > before - 0.1

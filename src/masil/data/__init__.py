@@ -3,7 +3,7 @@
 from masil.data.augment import Augmentation, augment
 from masil.data.crops import crops
 from masil.data.datasets import DATASETS, Source, data_root, load, locate
-from masil.data.decode import decode_image, frame_image
+from masil.data.decode import decode_image, frame_image, read_square
 from masil.data.files import FileImages, on_this_thread
 from masil.data.folder import read_folder
 from masil.data.images import ArrayImages, Dataset, Framing, Images
@@ -30,4 +30,5 @@ __all__ = [
     "mixup",
     "on_this_thread",
     "read_folder",
+    "read_square",
 ]

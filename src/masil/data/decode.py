@@ -7,14 +7,20 @@ and a picture of more than `PIXEL_LIMIT` pixels is refused, because a small file
 
 import io
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 import numpy as np
+import torch
 from PIL import ExifTags, Image, UnidentifiedImageError, features
+from torch.nn import functional
 
+from masil.data.codecs import decode_rgb
 from masil.data.images import Framing
 from masil.errors import DataError
+
+T = TypeVar("T")
 
 # At 3 bytes a pixel 268 MB; Pillow warns from the same size on.
 PIXEL_LIMIT = 89_478_485
@@ -53,20 +59,25 @@ def decode_image(source: Path | str | bytes, side: int | None = None, name: str 
     With `side`, a JPEG is decoded at the smallest of 1/1, 1/2, 1/4 and 1/8 of its size that leaves both sides at least
     twice as long as `side`: what is then resized to `side` looks the same, and a 12-megapixel photo is cheap.
     """
-    if isinstance(source, bytes):
-        return _decode(io.BytesIO(source), side, name or "The image")
-    name = name or str(source)
-    try:
-        with Path(source).open("rb") as file:
-            return _decode(file, side, name)
-    except FileNotFoundError as error:
-        raise DataError(f"There is no file {name}.") from error
-    except IsADirectoryError as error:
-        raise DataError(f"{name} is a folder, not an image.") from error
-    except PermissionError as error:
-        raise DataError(f"{name} cannot be read: no permission.") from error
-    except OSError as error:
-        raise DataError(f"{name} cannot be read ({error.strerror}).") from error
+    return _read(source, lambda file, called: _upright(_open(file, side), called), name)
+
+
+def read_square(source: Path | str | bytes, framing: Framing, name: str | None = None) -> np.ndarray:
+    """Read a file (or its bytes) and frame it, uint8 [3 crop crop], in the fastest way there is for its kind.
+
+    The pixels are those of `frame_image(decode_image(source, framing.resize), framing)`, to two levels.
+    """
+
+    def work(file: BinaryIO, called: str) -> np.ndarray:
+        image = _open(file, framing.resize)
+        if _plain(image, framing):
+            file.seek(0)
+            content = file.read(3 * image.width * image.height)  # no photo is larger than its pixels
+            if (rgb := decode_rgb(str(image.format), content, image.height, image.width)) is not None:
+                return _frame_array(rgb, framing)
+        return frame_image(_upright(image, called), framing)
+
+    return _read(source, work, name)
 
 
 def frame_image(image: Image.Image, framing: Framing) -> np.ndarray:
@@ -87,15 +98,39 @@ def frame_image(image: Image.Image, framing: Framing) -> np.ndarray:
     return np.ascontiguousarray(np.asarray(square).transpose(2, 0, 1))
 
 
-def _decode(file: BinaryIO, side: int | None, name: str) -> Image.Image:
+def _frame_array(rgb: np.ndarray, framing: Framing) -> np.ndarray:
+    """Do the same to pixels [h w 3]: torch takes less than Pillow, though it resizes the whole picture."""
+    size = height, width = framing.resized(*rgb.shape[:2])
+    if rgb.shape[:2] != size:
+        pixels = torch.from_numpy(rgb).permute(2, 0, 1)[None]
+        resized = functional.interpolate(pixels, size, mode="bilinear", antialias=True)
+        rgb = resized[0].permute(1, 2, 0).numpy()
+    top, left = (height - framing.crop) // 2, (width - framing.crop) // 2
+    square = rgb[top : top + framing.crop, left : left + framing.crop]
+    return np.ascontiguousarray(square.transpose(2, 0, 1))
+
+
+def _read(source: Path | str | bytes, work: Callable[[BinaryIO, str], T], name: str | None) -> T:
+    """Do the work on an open file; whatever goes wrong becomes a sentence that names it."""
+    if isinstance(source, bytes):
+        return _guarded(io.BytesIO(source), work, name or "The image")
+    name = name or str(source)
     try:
-        image = _open(file)
-        if side is not None:
-            image.draft(None, (2 * side, 2 * side))
-        image.load()
-        rgb = _rgb(image, name)
-        turn = _orientation(image)
-        return rgb if turn is None else rgb.transpose(turn)
+        with Path(source).open("rb") as file:
+            return _guarded(file, work, name)
+    except FileNotFoundError as error:
+        raise DataError(f"There is no file {name}.") from error
+    except IsADirectoryError as error:
+        raise DataError(f"{name} is a folder, not an image.") from error
+    except PermissionError as error:
+        raise DataError(f"{name} cannot be read: no permission.") from error
+    except OSError as error:
+        raise DataError(f"{name} cannot be read ({error.strerror}).") from error
+
+
+def _guarded(file: BinaryIO, work: Callable[[BinaryIO, str], T], name: str) -> T:
+    try:
+        return work(file, name)
     except _BOMB as error:
         raise DataError(f"{name} claims more than {PIXEL_LIMIT:,} pixels; make it smaller to use it.") from error
     except UnidentifiedImageError as error:
@@ -106,11 +141,29 @@ def _decode(file: BinaryIO, side: int | None, name: str) -> Image.Image:
         raise DataError(f"{name} is damaged or cut short ({error or type(error).__name__}).") from error
 
 
-def _open(file: BinaryIO) -> Image.Image:
+def _open(file: BinaryIO, side: int | None) -> Image.Image:
     image = Image.open(file, formats=FORMATS)
     if image.width * image.height > PIXEL_LIMIT:
         raise Image.DecompressionBombError
+    if side is not None:
+        image.draft(None, (2 * side, 2 * side))
     return image
+
+
+def _upright(image: Image.Image, name: str) -> Image.Image:
+    image.load()
+    rgb = _rgb(image, name)
+    turn = _orientation(image)
+    return rgb if turn is None else rgb.transpose(turn)
+
+
+def _plain(image: Image.Image, framing: Framing) -> bool:
+    """Tell whether a picture needs only decoding and shrinking, and is not so long that `frame_image` is faster."""
+    short, long = sorted(image.size)
+    scaled = getattr(image, "decoderconfig", ())[:1] not in ((), (1,))  # a JPEG, by Image.draft
+    several = getattr(image, "is_animated", False)
+    fits = framing.resize <= short and long <= 2 * short
+    return image.mode == "RGB" and fits and not scaled and not several and _orientation(image) is None
 
 
 def _impostor(file: BinaryIO) -> str:

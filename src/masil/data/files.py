@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from masil.data.decode import decode_image, frame_image
+from masil.data.decode import read_square
 from masil.data.images import Framing, Images, Index, pick
 from masil.errors import DataError, InputError
 from masil.hardware import usable_cores
@@ -46,7 +46,7 @@ class FileImages(Images):
 
         def fill(place: int) -> None:
             path = self.root / self.files[rows[place]]
-            pixels[place] = frame_image(decode_image(path, framing.resize), framing)
+            pixels[place] = read_square(path, framing)
 
         for _ in in_threads(fill, range(len(rows))):
             pass

@@ -23,10 +23,12 @@ class GrowingNet:
         self.map = LearntMap(activations, centred=centred)
         self.rows = torch.empty(0, activations.shape[1])  # w [k d]
         self.bias = torch.empty(0)  # b [k]
+        # What activations >= 0 have in common: rows that held it would be near every image, and say yes to all of them.
+        self.common = torch.zeros(activations.shape[1]) if centred else self.embed(activations).mean(0)  # [d]
 
     def grow(self, rows: Tensor, bias: float = 0.0) -> None:
         """Append classes that start with these rows, at unit length: class means, where originals draw at random."""
-        self.rows = torch.cat([self.rows, functional.normalize(rows)])
+        self.rows = torch.cat([self.rows, functional.normalize(rows - self.common)])
         self.bias = torch.cat([self.bias, torch.full((len(rows),), bias)])
 
     def embed(self, activations: Tensor) -> Tensor:

@@ -38,7 +38,7 @@ class ICaRL(NearestVector):
         self.memory_: Exemplars | None = None
 
     def fit(self, activations: Tensor, labels: Tensor) -> None:
-        """Train on the labels alone, then choose exemplars."""
+        """Train on the labels alone, on a backbone of its own the sigmoids and no map, then choose exemplars."""
         new_classes(activations, labels)
         self.generator_ = torch.Generator().manual_seed(self.seed)
         net = GrowingNet(activations, centred=not self.own_base)
@@ -47,8 +47,8 @@ class ICaRL(NearestVector):
         def loss(rows: Tensor) -> Tensor:
             return sigmoid_loss(net.logits(activations[rows]), labels[rows])
 
-        if not self.own_base:
-            train_base([net.map.matrix, net.rows, net.bias], loss, len(labels), self.generator_)
+        learnt = [net.rows, net.bias] if self.own_base else [net.map.matrix, net.rows, net.bias]
+        train_base(learnt, loss, len(labels), self.generator_)
         self.net_, self.memory_ = net, Exemplars(activations.shape[1], self.exemplars)
         self.memory_.add(activations, labels, net.embed)
 
