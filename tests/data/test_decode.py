@@ -311,7 +311,7 @@ def test_fast_decoders_give_the_pixels_that_pillow_gives(
 ) -> None:
     pytest.importorskip({"JPEG": "simplejpeg", "WEBP": "webp"}[kind])
     content = encode(grained(*size), kind, **options)
-    rgb = codecs.decode_rgb(kind, content, size[1], size[0])
+    rgb = codecs.decode_rgb(kind, content, *size)
     assert rgb is not None
     assert np.array_equal(rgb, np.asarray(decode_image(content)))
     for framing in (Framing(64, 56), Framing(40, 32)):
@@ -356,8 +356,33 @@ def test_without_fast_decoders_squares_are_the_same_to_rounding(monkeypatch: pyt
     found = [read_square(content, Framing(48, 40)) for content in contents]
     monkeypatch.setattr(codecs, "_decoders", dict)
     for content, square in zip(contents, found, strict=True):
-        assert codecs.decode_rgb("JPEG", content, 70, 90) is None
+        assert codecs.decode_rgb("JPEG", content, 90, 70) is None
         assert np.abs(read_square(content, Framing(48, 40)).astype(int) - square).max() <= ROUNDING
+
+
+def test_only_a_webp_that_is_one_opaque_upright_frame_tells_its_size() -> None:
+    turned, clear = Image.Exif(), grained(80, 64).convert("RGBA")
+    turned[0x0112] = 6
+    clear.putalpha(90)
+    assert codecs.lossy_webp_size(encode(grained(80, 64), "WEBP")[: codecs.HEAD]) == (80, 64)
+    others = (
+        encode(grained(80, 64), "WEBP", lossless=True),
+        encode(grained(80, 64), "WEBP", exif=turned),
+        encode(grained(80, 64), "WEBP", save_all=True, append_images=[photo(80, 64)]),
+        encode(clear, "WEBP"),
+        encode(grained(80, 64), "JPEG"),
+        encode(grained(80, 64), "WEBP")[: codecs.HEAD - 1],
+        b"",
+    )
+    assert [codecs.lossy_webp_size(content[: codecs.HEAD]) for content in others] == [None] * len(others)
+
+
+@pytest.mark.parametrize(("side", "sentence"), [(16_000, "claims more than|is damaged"), (9_000, "is damaged")])
+def test_a_webp_that_claims_to_be_large_is_refused(side: int, sentence: str) -> None:
+    content = bytearray(encode(grained(80, 64), "WEBP"))
+    content[26:30] = struct.pack("<HH", side, side)
+    with pytest.raises(DataError, match=rf"big\.webp .*({sentence})"):
+        read_square(bytes(content), Framing(48, 40), "big.webp")
 
 
 def test_a_fast_decoder_does_not_decode_more_pixels_than_were_announced() -> None:

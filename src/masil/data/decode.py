@@ -16,7 +16,7 @@ import torch
 from PIL import ExifTags, Image, UnidentifiedImageError, features
 from torch.nn import functional
 
-from masil.data.codecs import decode_rgb
+from masil.data.codecs import HEAD, decode_rgb, lossy_webp_size
 from masil.data.images import Framing
 from masil.errors import DataError
 
@@ -69,13 +69,19 @@ def read_square(source: Path | str | bytes, framing: Framing, name: str | None =
     """
 
     def work(file: BinaryIO, called: str) -> np.ndarray:
-        image = _open(file, framing.resize)
-        if _plain(image, framing):
+        image, size = None, lossy_webp_size(file.read(HEAD))
+        file.seek(0)
+        if size is None:
+            image = _open(file, framing.resize)
+            size = image.size if _plain(image) else None
+        if size is not None and _suits(size, framing):
             file.seek(0)
-            content = file.read(3 * image.width * image.height)  # no photo is larger than its pixels
-            if (rgb := decode_rgb(str(image.format), content, image.height, image.width)) is not None:
+            content = file.read(3 * size[0] * size[1])  # no photo is larger than its pixels
+            rgb = decode_rgb("WEBP" if image is None else str(image.format), content, *size)
+            if rgb is not None:
                 return _frame_array(rgb, framing)
-        return frame_image(_upright(image, called), framing)
+            file.seek(0)
+        return frame_image(_upright(image or _open(file, framing.resize), called), framing)
 
     return _read(source, work, name)
 
@@ -157,13 +163,16 @@ def _upright(image: Image.Image, name: str) -> Image.Image:
     return rgb if turn is None else rgb.transpose(turn)
 
 
-def _plain(image: Image.Image, framing: Framing) -> bool:
-    """Tell whether a picture needs only decoding and shrinking, and is not so long that `frame_image` is faster."""
-    short, long = sorted(image.size)
+def _plain(image: Image.Image) -> bool:
+    """Tell whether a picture needs nothing but decoding."""
     scaled = getattr(image, "decoderconfig", ())[:1] not in ((), (1,))  # a JPEG, by Image.draft
-    several = getattr(image, "is_animated", False)
-    fits = framing.resize <= short and long <= 2 * short
-    return image.mode == "RGB" and fits and not scaled and not several and _orientation(image) is None
+    return image.mode == "RGB" and not scaled and image.format == "JPEG" and _orientation(image) is None
+
+
+def _suits(size: tuple[int, int], framing: Framing) -> bool:
+    """Tell whether a picture is neither enlarged, nor so long that `frame_image` is faster, nor a bomb."""
+    short, long = sorted(size)
+    return framing.resize <= short and long <= 2 * short and short * long <= PIXEL_LIMIT
 
 
 def _impostor(file: BinaryIO) -> str:
