@@ -1,5 +1,6 @@
 """g in closed form: variability collapse without training, by whitening with the base classes' own scatter."""
 
+import math
 from collections.abc import Iterable
 from typing import Any, ClassVar, Literal, Self, final
 
@@ -123,14 +124,15 @@ def gather(stream: Iterable[tuple[Tensor, Tensor]], classes: int, power: float) 
 
 def powered(activations: Tensor, power: float) -> Tensor:
     """Give a^p, with the gradient 0 instead of infinite where a = 0; a must be finite, and >= 0 unless p = 1."""
-    if not bool(activations.detach().isfinite().all()):
+    lowest, highest = (float(edge) for edge in activations.detach().aminmax()) if activations.numel() else (0.0, 0.0)
+    if not (math.isfinite(lowest) and math.isfinite(highest)):
         raise InputError("Some activations are infinite or not a number; did training diverge?")
     if power == 1:
         return activations
-    if bool((activations < 0).any()):
+    if lowest < 0:
         raise InputError(
-            f"Some activations are negative (down to {float(activations.min()):.3g}), so their power {power} does not "
-            f"exist; use a backbone that ends in a rectifier, or power=1."
+            f"Some activations are negative (down to {lowest:.3g}), so their power {power} does not exist; "
+            f"use a backbone that ends in a rectifier, or power=1."
         )
     positive = activations > 0
     return torch.where(positive, torch.where(positive, activations, 1).pow(power), 0)
