@@ -14,10 +14,9 @@ from typing import BinaryIO, TypeVar
 import numpy as np
 import torch
 from PIL import ExifTags, Image, UnidentifiedImageError, features
-from torch.nn import functional
 
 from masil.data.codecs import HEAD, decode_rgb, lossy_webp_size
-from masil.data.images import Framing
+from masil.data.images import Framing, frame_pixels
 from masil.errors import DataError
 
 T = TypeVar("T")
@@ -78,8 +77,8 @@ def read_square(source: Path | str | bytes, framing: Framing, name: str | None =
             file.seek(0)
             content = file.read(3 * size[0] * size[1])  # no photo is larger than its pixels
             rgb = decode_rgb("WEBP" if image is None else str(image.format), content, *size)
-            if rgb is not None:
-                return _frame_array(rgb, framing)
+            if rgb is not None:  # torch takes less time to resize the whole than Pillow for the square
+                return frame_pixels(torch.from_numpy(rgb).permute(2, 0, 1)[None], framing)[0].numpy()
             file.seek(0)
         return frame_image(_upright(image or _open(file, framing.resize), called), framing)
 
@@ -102,18 +101,6 @@ def frame_image(image: Image.Image, framing: Framing) -> np.ndarray:
     )
     square = image.resize((framing.crop, framing.crop), Image.Resampling.BILINEAR, box)
     return np.ascontiguousarray(np.asarray(square).transpose(2, 0, 1))
-
-
-def _frame_array(rgb: np.ndarray, framing: Framing) -> np.ndarray:
-    """Do the same to pixels [h w 3]: torch takes less than Pillow, though it resizes the whole picture."""
-    size = height, width = framing.resized(*rgb.shape[:2])
-    if rgb.shape[:2] != size:
-        pixels = torch.from_numpy(rgb).permute(2, 0, 1)[None]
-        resized = functional.interpolate(pixels, size, mode="bilinear", antialias=True)
-        rgb = resized[0].permute(1, 2, 0).numpy()
-    top, left = (height - framing.crop) // 2, (width - framing.crop) // 2
-    square = rgb[top : top + framing.crop, left : left + framing.crop]
-    return np.ascontiguousarray(square.transpose(2, 0, 1))
 
 
 def _read(source: Path | str | bytes, work: Callable[[BinaryIO, str], T], name: str | None) -> T:

@@ -80,19 +80,13 @@ class ArrayImages(Images):
             raise InputError(f"There are {len(self.rows)} images but {len(self.labels)} labels.")
 
     def load(self, index: Index, framing: Framing) -> Tensor:
-        """Take the rows; if they are not of the size asked for, resize (bilinear, antialiased) and cut the centre."""
+        """Take the rows, and frame them if they are not of the size asked for."""
         chosen = torch.from_numpy(self.pixels[pick(self.rows, index).numpy()])
-        h, w = chosen.shape[2:]
-        if (h, w) == (framing.crop, framing.crop) and framing.resize == framing.crop:
+        if chosen.shape[2:] == (framing.crop, framing.crop) and framing.resize == framing.crop:
             return chosen
         if not len(chosen):
             return chosen.new_empty((0, 3, framing.crop, framing.crop))
-        size = framing.resized(h, w)
-        if (h, w) != size:
-            chosen = functional.interpolate(chosen, size=size, mode="bilinear", antialias=True)
-        top, left = (size[0] - framing.crop) // 2, (size[1] - framing.crop) // 2
-        square = chosen[:, :, top : top + framing.crop, left : left + framing.crop]
-        return torch.from_numpy(np.ascontiguousarray(square.numpy()))  # NumPy turns [n h w 3] in half of torch's time
+        return frame_pixels(chosen, framing)
 
     def subset(self, index: Index) -> Self:
         """Give a view of the same pixels."""
@@ -113,6 +107,17 @@ class ArrayImages(Images):
     def name(self, position: int) -> str:
         """Name the array and the row."""
         return f"{self.source}[{int(self.rows[position])}]"
+
+
+def frame_pixels(pixels: Tensor, framing: Framing) -> Tensor:
+    """Resize pictures uint8 [n 3 h w] whole (bilinear, antialiased) and cut the central squares [n 3 crop crop]."""
+    h, w = pixels.shape[2:]
+    size = framing.resized(h, w)
+    if (h, w) != size:
+        pixels = functional.interpolate(pixels, size=size, mode="bilinear", antialias=True)
+    top, left = (size[0] - framing.crop) // 2, (size[1] - framing.crop) // 2
+    square = pixels[:, :, top : top + framing.crop, left : left + framing.crop]
+    return torch.from_numpy(np.ascontiguousarray(square.numpy()))  # NumPy turns [n h w 3] in half of torch's time
 
 
 def pick(values: Tensor, index: Index) -> Tensor:
