@@ -93,14 +93,18 @@ def prepare(
     if plan is not None and folder is None:
         raise InputError(f"Recipe '{plan.name}' trains a base session, which needs a folder to be kept in; name one.")
     source: dict[str, Any] = {}
+    names = None
     if checkpoint is not None:
-        source = _of(_fitting(shape, load_trained(checkpoint), Path(checkpoint)))
+        trained = _fitting(shape, load_trained(checkpoint), Path(checkpoint))
+        source, names = _of(trained), trained.names
     elif isinstance(backbone, Backbone):
         source = {"backbone": backbone, "weights": backbone.fingerprint()}
     elif plan is None:
         net = create(backbone, weights=weights)
         source = {"backbone": net, "weights": "imagenet" if weights == "imagenet" else net.fingerprint()}
     found = load(shape.dataset, data, download=download) if dataset is None else dataset
+    if names is not None and checkpoint is not None:
+        _refuse_other_classes(names, next(sessions(shape, found)).names, Path(checkpoint))
     if plan is not None and folder is not None:
         source = _of(_train(shape, found, plan, Path(folder), device))
     return Setting(shape, found, flip=flip, device=device, **source)
@@ -112,7 +116,8 @@ def with_base(setting: Setting, recipe: Recipe, folder: Path) -> Setting:
 
 
 def _train(protocol: Protocol, dataset: Dataset, recipe: Recipe, folder: Path, device: str) -> Trained:
-    return train(next(sessions(protocol, dataset)).train, recipe, folder, device=device)
+    base = next(sessions(protocol, dataset))
+    return train(base.train, recipe, folder, names=base.names, device=device)
 
 
 def _of(trained: Trained) -> dict[str, Any]:
@@ -138,3 +143,13 @@ def _fitting(protocol: Protocol, trained: Trained, folder: Path) -> Trained:
             f"Train one with: masil train {protocol.name} --out FOLDER"
         )
     return trained
+
+
+def _refuse_other_classes(trained: Sequence[str], here: Sequence[str], folder: Path) -> None:
+    """Refuse a base session of other classes: it may have seen the novel ones."""
+    for label, (theirs, ours) in enumerate(zip(trained, here, strict=True)):
+        if theirs != ours:
+            raise InputError(
+                f"The checkpoint {folder} was trained on other base classes: class {label} is '{theirs}' there and "
+                f"'{ours}' here. Train one for this protocol and its order of classes."
+            )

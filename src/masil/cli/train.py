@@ -46,7 +46,7 @@ def train(
     if weights is not None:
         plan = replace(plan, weights=weights)
     base = next(sessions(shape, load(shape.dataset, data, download=download)))
-    run(base.train, plan, out, device=device, resume=not fresh, checkpoint_steps=steps)
+    run(base.train, plan, out, names=base.names, device=device, resume=not fresh, checkpoint_steps=steps)
     kept = compact(out, out / "final")
     typer.echo(
         f"The trained {plan.backbone} is in {kept.parent}, in half precision and without what only training needs. "

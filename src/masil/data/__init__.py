@@ -8,6 +8,7 @@ from masil.data.files import FileImages, on_this_thread
 from masil.data.folder import read_folder
 from masil.data.images import ArrayImages, Dataset, Framing, Images
 from masil.data.mixing import Mixed, cutmix, mixup
+from masil.data.tree import natural
 
 __all__ = [
     "DATASETS",
@@ -28,6 +29,7 @@ __all__ = [
     "load",
     "locate",
     "mixup",
+    "natural",
     "on_this_thread",
     "read_folder",
     "read_square",

@@ -27,6 +27,7 @@ from masil.learner.base import (
 )
 from masil.learner.confidence import DEFAULT, hold_out
 from masil.learner.encoder import Encoder
+from masil.learner.frame import by_images, read_vectors
 from masil.learner.labels import Label, places, read_labels
 from masil.learner.masil import Masil
 from masil.learner.memory import Memory
@@ -114,16 +115,20 @@ def tune(
     names = read_labels(labels, len(given))
     classes = tuple(sorted(set(names)))
     codes = places(names, classes)
+    vectors, certain = read_vectors(model.class_vectors, model.class_names, model.embedding, classes)
     x = powered(encoder.activations(given), model.power)
     crops = encoder.crops(given, model.crops, model.side, model.seed)
     rows = x if crops is None else powered(crops, model.power)
+    if vectors is not None and not certain:
+        vectors = by_images(vectors, make_embedding(model.embedding, x, codes, model.shrinkage), x, codes)
     grid = list(itertools.product(concepts or (model.concepts,), _shrinkages(model, shrinkage), alpha))
     sums: dict[tuple[Any, ...], Tensor] = {}
     divisions = [divide(codes, shots, novel, seed + at) for at in range(plays)]
     for play, v in track(
         list(itertools.product(divisions, dict.fromkeys(v for v, _, _ in grid))), "Playing novel classes"
     ):
-        for (s, a), scores in _scores(model, x, rows, codes, play, v, [(s, a) for u, s, a in grid if u == v], classes):
+        choices = [(s, a) for u, s, a in grid if u == v]
+        for (s, a), scores in _scores(model, x, rows, codes, vectors, play, v, choices, classes):
             for b in bias:
                 sums[s, v, a, b] = sums.get((s, v, a, b), 0) + _judge(scores, codes, play, b)
     trials = [Trial(*key, *(total / plays).tolist()) for key, total in sums.items()]
@@ -170,6 +175,7 @@ def _scores(
     x: Tensor,
     rows: Tensor,
     codes: Tensor,
+    vectors: Tensor | None,
     play: Play,
     v: int,
     choices: Sequence[tuple[float | str, Alpha]],
@@ -181,7 +187,7 @@ def _scores(
     base_names, novel_names = (tuple(classes[c] for c in own) for own in (play.base, play.novel))
     own = torch.searchsorted(torch.tensor(play.base), codes[play.fit])
     bank = fit_bank(rows[used], v, model.seed, max_iterations=1000)
-    frame = None if model.class_vectors is None else torch.as_tensor(model.class_vectors)[list(play.base)]
+    frame = None if vectors is None else vectors[list(play.base)]
     reconstructed = None
     if any(a == "auto" for _, a in choices):
         reconstructed = reconstruct_held_out(x[play.fit], own, rows[used], own.repeat_interleave(per), v, model.seed)
