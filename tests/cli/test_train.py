@@ -5,8 +5,9 @@ import pytest
 from typer.testing import CliRunner
 
 from masil.cli.app import app
+from masil.data.characters import CHARACTERS
 from masil.errors import StorageError, UnknownNameError
-from masil.training import RECIPES, Recipe
+from masil.training import RECIPES, Recipe, load_trained
 
 TINY = Recipe(name="tiny", backbone="resnet20", width=0.5, stages=((2, 16),), batch=16, compile=False)
 
@@ -26,6 +27,7 @@ def test_a_base_session_is_trained_and_its_folder_can_be_judged(
     assert done.exit_code == 0
     final = tmp_path / "final"
     assert f"masil run characters --checkpoint {final}" in done.output.replace("\n", " ").replace("  ", " ")
+    assert load_trained(final).names == tuple(CHARACTERS[:32])
     assert len(json.loads((tmp_path / "history.json").read_text())) >= 1
     judged = runner.invoke(
         app,
