@@ -57,6 +57,8 @@ def bench(
     from masil.methods import METHODS
     from masil.protocol import PROTOCOLS
 
+    options.refuse_other_backbone(backbone, weights, checkpoint, recipe)
+    options.refuse_file(out)
     if draws is not None and standard:
         raise InputError(f"--draws {draws} and --standard name different shots; give one of the two.")
     shape = lookup("protocol", protocol, PROTOCOLS)

@@ -58,6 +58,8 @@ def run(
     from masil.protocol import PROTOCOLS
     from masil.training import recipe as recipe_called
 
+    options.refuse_other_backbone(backbone, weights, checkpoint, recipe)
+    options.refuse_file(out)
     if draws is not None and draw is not None:
         raise InputError(f"--draws {draws} plays draws 0 … and --draw {draw} plays one; give one of the two.")
     if resume and out is None:

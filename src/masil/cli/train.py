@@ -39,6 +39,7 @@ def train(
     from masil.training import recipe as recipe_called
     from masil.training import train as run
 
+    options.refuse_file(out)
     logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
     logging.getLogger("masil.training").setLevel(logging.INFO)
     shape = lookup("protocol", protocol, PROTOCOLS)

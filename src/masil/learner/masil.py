@@ -33,7 +33,8 @@ from masil.learner.inputs import alone
 from masil.learner.labels import Label, as_array, places, read_label, read_labels
 from masil.learner.memory import Event, Lesson, Memory, SessionRecord, account, now, unit
 from masil.learner.model_file import read_model, write_model
-from masil.learner.session import Alpha, Rules, base_lesson, teach
+from masil.learner.session import Alpha, base_lesson, teach
+from masil.learner.settings import read_rules
 from masil.learner.unknown import Rejector, evidence, tightness
 from masil.progress import bar
 from masil.training import Trained
@@ -168,7 +169,7 @@ class Masil(Estimator):
 
     def fit(self, images: Any, labels: Any = None, *, taught_by: str | None = None, note: str = "") -> Self:
         """Take in the base session, forgetting everything before it. Labels may come with `masil.data.Images`."""
-        rules = self._rules()
+        rules = read_rules(self)
         encoder = Encoder.make(self.backbone, self.weights, self.seed, self.device)
         given, names = self._read(encoder, images, labels, ())
         classes = tuple(sorted(set(names)))
@@ -207,7 +208,7 @@ class Masil(Estimator):
         Nothing of the images is kept but what `memory_` holds. Old class vectors stay as they are.
         """
         self._check_fitted()
-        rules = self._rules()
+        rules = read_rules(self)
         given, names = self._read(self.encoder_, images, labels, self.memory_.labels)
         classes = tuple(sorted(set(names)))
         known = set(self.memory_.labels)
@@ -327,16 +328,6 @@ class Masil(Estimator):
         """Take over what another learner has learnt."""
         self.encoder_, self.base_, self.log_ = encoder, base, log
         self._put(lessons)
-
-    def _rules(self) -> Rules:
-        for name, least in (("concepts", 1), ("crops", 0)):
-            if not isinstance(value := getattr(self, name), int | np.integer) or value < least:
-                raise InputError(f"`{name}` is {value!r}; it must be a whole number >= {least}.")
-        if not 0 <= self.balance <= 1:
-            raise InputError(f"The balance is {self.balance}, but must lie between 0 and 1.")
-        if not 0 < self.power <= 1:
-            raise InputError(f"The power is {self.power}, but must lie in (0, 1]; 1 leaves activations as they are.")
-        return Rules(self.alpha, self.reading, self.solver, self.calibration, self.teen)
 
     def _read(self, encoder: Encoder, images: Any, labels: Any, known: Sequence[Label]) -> tuple[Given, list[Label]]:
         given = encoder.read(images)

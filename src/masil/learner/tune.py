@@ -7,6 +7,7 @@ shots; images of all classes that no one has learnt from say what works. Several
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, final
@@ -14,7 +15,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from masil.errors import InputError, lookup
+from masil.errors import InputError, NoEffectWarning, lookup
 from masil.learner.balance import expected_of_held_out, offsets
 from masil.learner.base import (
     Base,
@@ -32,10 +33,13 @@ from masil.learner.labels import Label, places, read_labels
 from masil.learner.masil import Masil
 from masil.learner.memory import Memory
 from masil.learner.session import Alpha, Rules, base_lesson, teach
+from masil.learner.settings import read_rules
 from masil.progress import track
 from masil.protocol import harmonic_mean
 
 MEASURES = ("harmonic_mean", "accuracy")
+SHRINKAGES: Sequence[float | str] = (0.3, 1.0, 3.0)
+ALPHAS: Sequence[Alpha] = ("auto", 0.0)
 
 
 @final
@@ -84,9 +88,9 @@ def tune(
     shots: int = 5,
     novel: float = 0.4,
     plays: int = 2,
-    shrinkage: Sequence[float | str] = (0.3, 1.0, 3.0),
+    shrinkage: Sequence[float | str] | None = None,
     concepts: Sequence[int] | None = None,
-    alpha: Sequence[Alpha] = ("auto", 0.0),
+    alpha: Sequence[Alpha] | None = None,
     bias: Sequence[float] = (0.0, 0.005, 0.01, 0.02, 0.03),
     measure: str = "harmonic_mean",
     seed: int = 0,
@@ -100,9 +104,9 @@ def tune(
         shots: images of each class that plays novel.
         novel: share of the classes that play novel.
         plays: divisions to average over.
-        shrinkage: to try, where g is whitening.
+        shrinkage: to try, where g is whitening: .3, 1 and 3 if not given.
         concepts: to try; the model's own if not given.
-        alpha: to try.
+        alpha: to try, where concepts take part: "auto" and 0 if not given.
         bias: to try.
         measure: what decides, "harmonic_mean" (of base and novel accuracy) or "accuracy".
         seed: of the divisions.
@@ -110,6 +114,9 @@ def tune(
     """
     lookup("measure", measure, dict.fromkeys(MEASURES))
     model = Masil() if model is None else model
+    rules = read_rules(model)
+    shrinkages = _tried("shrinkage", shrinkage, SHRINKAGES, model, model.embedding == "whitening")
+    alphas = _tried("alpha", alpha, ALPHAS, model, rules.with_concepts)
     encoder = Encoder.make(model.backbone, model.weights, model.seed, model.device)
     given = encoder.read(images)
     names = read_labels(labels, len(given))
@@ -121,7 +128,7 @@ def tune(
     rows = x if crops is None else powered(crops, model.power)
     if vectors is not None and not certain:
         vectors = by_images(vectors, make_embedding(model.embedding, x, codes, model.shrinkage), x, codes)
-    grid = list(itertools.product(concepts or (model.concepts,), _shrinkages(model, shrinkage), alpha))
+    grid = list(itertools.product(concepts or (model.concepts,), shrinkages, alphas))
     sums: dict[tuple[Any, ...], Tensor] = {}
     divisions = [divide(codes, shots, novel, seed + at) for at in range(plays)]
     for play, v in track(
@@ -166,8 +173,14 @@ def divide(labels: Tensor, shots: int, novel: float, seed: int) -> Play:
     return Play(tuple(sorted(order[away:])), tuple(sorted(order[:away])), **parts)
 
 
-def _shrinkages(model: Masil, given: Sequence[float | str]) -> Sequence[float | str]:
-    return given if model.embedding == "whitening" else (model.shrinkage,)
+def _tried(name: str, given: Sequence[Any] | None, usual: Sequence[Any], model: Masil, counts: bool) -> Sequence[Any]:
+    """Give the values to try of a parameter: those given, the usual ones, or the model's own where it has no effect."""
+    if counts:
+        return usual if given is None else given
+    if given is not None:
+        text = f"`{name}` is not tried: with this model's embedding and calibration it has no effect."
+        warnings.warn(text, NoEffectWarning, stacklevel=3)
+    return (getattr(model, name),)
 
 
 def _scores(
