@@ -63,7 +63,7 @@ def test_one_draw_is_a_line_a_session_and_writes_nothing(options: list[str], tmp
     before = set(tmp_path.iterdir()) | {tmp_path / "cache"}
     said = masil(*options)
     assert "Note: one square is missing." in said
-    assert "Shots: draw 0 (no standard lists found)." in said
+    assert "Shots: draw 0 (there are no standard ones)." in said
     assert "squares: d-cosine on resnet20, 2-way 3-shot, %" in said
     assert [line.split("│")[1:3] for line in said.splitlines() if re.match(r"│ +\d", line)] == [
         ["       0 ", "       4 "], ["       1 ", "       6 "], ["       2 ", "       8 "],

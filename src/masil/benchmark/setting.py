@@ -45,11 +45,17 @@ class Setting:
         return (plain + self.store.get(self.backbone, images, flip=True, device=self.device)) / 2
 
     def draws(self, asked: Draws) -> tuple[int | None, ...]:
-        """Say which draws are played: 0 … n − 1, or those named; without any the standard shots, else draw 0."""
+        """Say which draws are played: 0 … n − 1, or those named; without any the standard shots, else draw 0.
+
+        Standard shots that are named (None) where there are none are refused.
+        """
         named = (None,) if asked is None else tuple(range(asked)) if isinstance(asked, int) else tuple(asked)
         if not named or any(draw is not None and draw < 0 for draw in named):
             raise InputError(f"Draws are counted from 0 and there must be one at least, but {asked} was asked for.")
         listed = self.dataset.shots is not None and self.protocol.order is None
+        if asked is not None and None in named and not listed:
+            why = "" if self.protocol.order is None else " in the order of classes that this protocol has"
+            raise InputError(f"There are no standard shots of '{self.dataset.name}'{why}; name draws: 0, 1, …")
         return tuple(dict.fromkeys(0 if draw is None and not listed else draw for draw in named))
 
     @cached_property

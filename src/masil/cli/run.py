@@ -88,7 +88,7 @@ def notes(setting: "Setting", console: "Console", *, standard: bool) -> None:
         console.print(f"Note: {note}")
     if setting.protocol.sessions and standard:
         listed = setting.dataset.shots is not None
-        console.print("Shots: the field's standard lists." if listed else "Shots: draw 0 (no standard lists found).")
+        console.print("Shots: the field's standard ones." if listed else "Shots: draw 0 (there are no standard ones).")
 
 
 def keep_report(records: "list[RunRecord]", out: Path, console: "Console") -> None:
