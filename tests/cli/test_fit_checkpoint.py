@@ -46,6 +46,8 @@ def test_folders_with_other_names_are_refused_before_anything_is_learnt(masil, p
     other = {f"bird {number}": number for number in range(12)}
     options = ("--checkpoint", base / "named", "--device", "cpu")
     done = masil("fit", photos(tmp_path / "other", other, 3), "-m", tmp_path / "m.masil", *options)
-    with pytest.raises(InputError, match=r"trained on 12 classes, 'class 0', .* are missing and 'bird 0', .* not among"):
+    with pytest.raises(
+        InputError, match=r"trained on 12 classes, 'class 0', .* are missing and 'bird 0', .* not among"
+    ):
         raise done.exception
     assert not (tmp_path / "m.masil").exists()

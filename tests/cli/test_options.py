@@ -5,24 +5,32 @@ import pytest
 from masil.errors import InputError, StorageError
 
 
-@pytest.mark.parametrize("command", [["fit", "photos", "-m", "m.masil"], ["tune", "photos"], ["run"], ["bench", "-o", "o"]])
+@pytest.mark.parametrize(
+    "command", [["fit", "photos", "-m", "m.masil"], ["tune", "photos"], ["run"], ["bench", "-o", "o"]]
+)
 @pytest.mark.parametrize("given", [["--backbone", "resnet20"], ["--weights", "w.pt"]])
 def test_a_backbone_beside_a_checkpoint_is_refused(masil, command, given):
     done = masil(*command, "--checkpoint", "base", *given)
-    with pytest.raises(InputError, match=f"{given[0]} {given[1]} has no effect here: --checkpoint base brings a backbone"):
+    with pytest.raises(
+        InputError, match=f"{given[0]} {given[1]} has no effect here: --checkpoint base brings a backbone"
+    ):
         raise done.exception
 
 
 @pytest.mark.parametrize("command", ["run", "bench"])
 def test_a_backbone_beside_a_recipe_is_refused(masil, command, tmp_path):
     done = masil(command, "-o", tmp_path, "--recipe", "characters-fast", "--backbone", "resnet20")
-    with pytest.raises(InputError, match="--backbone resnet20 has no effect here: --recipe characters-fast names a backbone"):
+    with pytest.raises(
+        InputError, match="--backbone resnet20 has no effect here: --recipe characters-fast names a backbone"
+    ):
         raise done.exception
 
 
 def test_a_folder_of_data_sets_has_no_say_in_a_folder_of_photos(masil, photos, tmp_path):
     done = masil("tune", photos(tmp_path / "photos", {"a": 0, "b": 1}, 2), "--data", tmp_path)
-    with pytest.raises(InputError, match="--data .* has no effect here: .*photos is a folder of photos and no protocol"):
+    with pytest.raises(
+        InputError, match="--data .* has no effect here: .*photos is a folder of photos and no protocol"
+    ):
         raise done.exception
 
 

@@ -57,7 +57,9 @@ def test_contradictions_are_refused(world):
         Masil(backbone=None, crops=10).fit(*data)
     with pytest.raises(InputError, match="`crops` is 10, but without a backbone"):
         tune(*data, Masil(backbone=None, crops=10))
-    with pytest.raises(InputError, match="`weights` are 'w.safetensors', but only a backbone that is given by its name"):
+    with pytest.raises(
+        InputError, match="`weights` are 'w.safetensors', but only a backbone that is given by its name"
+    ):
         Masil(create("resnet20"), weights="w.safetensors").fit(*data)
 
 

@@ -15,7 +15,7 @@ from masil.backbones import ActivationStore, Backbone, create
 from masil.data import Dataset, Images, load
 from masil.errors import InputError, lookup
 from masil.protocol import PROTOCOLS, Protocol, sessions
-from masil.training import Recipe, Trained, load_trained, train
+from masil.training import USUAL, Recipe, Trained, load_trained, train
 from masil.training import recipe as recipe_called
 
 Draws = int | Sequence[int | None] | None  # how many, which, or the standard shots
@@ -143,10 +143,11 @@ def _fitting(protocol: Protocol, trained: Trained, folder: Path) -> Trained:
     classes = len(trained.class_vectors)
     elsewhere = of in PROTOCOLS and PROTOCOLS[of].dataset != protocol.dataset
     if classes != protocol.base_classes or elsewhere:
+        recipe = "" if protocol.dataset in USUAL else " --recipe RECIPE"
         raise InputError(
             f"The checkpoint {folder} is of another protocol: its recipe is '{trained.recipe.name}' and it knows "
             f"{classes} base classes; '{protocol.name}' has {protocol.base_classes}. "
-            f"Train one with: masil train {protocol.name} --out FOLDER"
+            f"Train one with: masil train {protocol.name} --out FOLDER{recipe}"
         )
     return trained
 

@@ -36,7 +36,9 @@ def standard_shots(name: str, find: Find, beside: Path) -> tuple[dict[int, Tenso
     found = {number: [find(image) for image in images] for number, images in enumerate(lists, start=1)}
     if missing := sum(positions.count(None) for positions in found.values()):
         total = sum(map(len, lists))
-        return None, (f"{missing} of the {total} standard shots are not among the training images: draw shots instead.",)
+        return None, (
+            f"{missing} of the {total} standard shots are not among the training images: draw shots instead.",
+        )
     shots = {number: sorted(position for position in found[number] if position is not None) for number in found}
     others = {number: beside / f"session_{number + 1}.txt" for number in shots}
     differ = any(path.is_file() and _read(path, find) != set(shots[number]) for number, path in others.items())

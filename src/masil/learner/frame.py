@@ -60,9 +60,9 @@ def by_images(vectors: Tensor, embedding: Embedding, x: Tensor, codes: Tensor) -
     most, rows = votes.max(1)
     if len(set(rows.tolist())) < k or bool((2 * most <= votes.sum(1)).any()):
         raise InputError(
-            f"The {k} class vectors come from a base session that kept no names of its classes, and these images do not "
-            f"show which vector is whose: {k - len(set(rows.tolist()))} of them are nearest to no class. Label the "
-            f"images 0 … {k - 1} as in training, or train again with the same folder, which adds the names."
+            f"The {k} class vectors come from a base session that kept no names of its classes, and these images do "
+            f"not show which vector is whose. Label them 0 … {k - 1} as in training, or have the base session trained "
+            "again in the same folder, which adds the names."
         )
     return vectors[rows]
 

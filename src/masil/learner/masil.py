@@ -127,13 +127,14 @@ class Masil(Estimator):
         """Make a learner on a base session's backbone; with a projection, on its embeddings and its frame too.
 
         Vectors of the frame go to the classes of the same names. A base session that kept no names has numbered its
-        classes: labels 0 … k − 1 are then those numbers, and of other labels the images must show which vector is whose.
+        classes: labels 0 … k − 1 are then those numbers; for other labels the images must show which vector is whose.
+
         What it expects of base images it expects of images that the backbone was trained on, which is too much by about
         a third on base classes that play novel: hence balance = ¾.
         """
         params = {"balance": TRAINED_BALANCE, **params}
         if trained.projection is not None:
-            names = trained.names or tuple(range(len(trained.class_vectors)))
+            names: Sequence[Label] = trained.names or tuple(range(len(trained.class_vectors)))
             frame = {} if "class_vectors" in params else {"class_vectors": trained.class_vectors, "class_names": names}
             params = {"embedding": trained.projection, "power": 1.0, **frame, **params}
         return cls(trained.backbone, **params)
