@@ -93,6 +93,13 @@ def test_without_draws_the_standard_shots_are_played_where_there_are_some(settin
     assert [draw.draw for draw in run(listed, "d-cosine").draws] == [None]
 
 
+def test_standard_shots_that_are_named_where_there_are_none_are_refused(setting) -> None:
+    with pytest.raises(InputError, match="There are no standard shots of '.*'; name draws: 0, 1, …"):
+        run(setting, "d-cosine", [None])
+    with pytest.raises(InputError, match="no standard shots"):
+        run(setting, "d-cosine", [0, None])
+
+
 @pytest.mark.parametrize("draws", [0, [], [-1]])
 def test_impossible_draws_are_refused(setting, draws) -> None:
     with pytest.raises(InputError, match="Draws are counted from 0 and there must be one at least"):

@@ -20,6 +20,11 @@ def test_a_record_comes_back_from_its_file(record: RunRecord, tmp_path: Path) ->
     assert read_run(file) == read_run(tmp_path) == replace(record, extras={"history": [{"epoch": 1}]})
 
 
+def test_a_field_of_older_files_is_passed_over(record: RunRecord, tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text(json.dumps({**run_to_json(record), "mode": "strict"}))
+    assert read_run(tmp_path) == record
+
+
 def test_means_stand_where_readers_look_first(record: RunRecord) -> None:
     value = run_to_json(record)
     assert list(value)[:7] == ["format", "version", "method", "protocol", "sessions", "summary", "draws"]

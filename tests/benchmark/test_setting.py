@@ -77,6 +77,14 @@ def test_a_checkpoint_of_another_protocol_is_refused(known, setting: Setting, tm
         prepare(protocol, dataset=dataset, checkpoint=tmp_path / "nowhere")
 
 
+def test_a_checkpoint_of_other_base_classes_is_refused(known, tmp_path: Path) -> None:
+    protocol, dataset = known
+    prepare(protocol, dataset=dataset, recipe=TINY, folder=tmp_path, device="cpu")
+    other = replace(protocol, order=tuple(reversed(range(protocol.classes))))
+    with pytest.raises(InputError, match=r"trained on other base classes: class 0 is '\w+' there and '\w+' here"):
+        prepare(other, dataset=dataset, checkpoint=tmp_path, device="cpu")
+
+
 def test_recipe_checkpoint_and_folder_must_fit_together(known) -> None:
     with pytest.raises(InputError, match="give one of the two"):
         prepare(known[0], dataset=known[1], recipe=TINY, checkpoint="here", folder="there")

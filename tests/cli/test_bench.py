@@ -68,6 +68,7 @@ def test_a_grid_is_a_line_a_method_and_failures_are_said(options: list[str], tmp
         (["--methods", "d-cosine,teem"], "There is no method called 'teem'; did you mean 'teen'?"),
         (["--protocol", "cifar10"], "There is no protocol called 'cifar10'; did you mean 'cifar100'?"),
         (["--backbone", "resnet21"], "There is no backbone called 'resnet21'; did you mean 'resnet20'?"),
+        (["--standard"], "The field has no standard shots of 'squares'; play draws of them with --draws."),
         (["--draws", "2", "--standard"], "--draws 2 and --standard name different shots"),
         (["--methods", ","], "A benchmark needs at least one method."),
         (["--jobs", "0"], "0 jobs were asked for; give at least 1."),

@@ -125,7 +125,7 @@ def test_data_are_found_where_masil_data_says_and_the_rest_has_a_command(ask, tm
     monkeypatch.setenv("MASIL_DATA", str(root))
     things = json.loads(ask(HONEST, "--json"))["things"]
     assert things["cub200"]["where"] == str(root / "CUB_200_2011")
-    for name in ("cifar100", "miniimagenet", "omniglot", "standard shots"):
+    for name in ("cifar100", "miniimagenet", "omniglot"):
         assert things[name]["where"] is None
     assert things["cifar100"]["bring"] == "masil run cifar100 --download"
     assert f"-d '{root}'/omniglot" in things["omniglot"]["bring"]

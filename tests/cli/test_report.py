@@ -22,7 +22,7 @@ def results(tmp_path: Path) -> Path:
     )
     run = RunRecord(
         method="masil", protocol="characters", dataset="characters", way=5, shot=5, base_classes=32,
-        backbone="efficientnet_lite0", weights="imagenet", recipe=None, mode="strict", parameters={},
+        backbone="efficientnet_lite0", weights="imagenet", recipe=None, parameters={},
         draws=(DrawRecord(None, rows, 87.5, 5.0, 70.0),), seed=0, command="masil run", versions={"masil": "0.1.0"},
         commit=None, data_checksum="0a", machine={"cores": 2}, started="2026-01-02T03:04:05+00:00", seconds=3.0,
         memory={},

@@ -86,6 +86,7 @@ def test_pixels_labels_and_names_are_those_of_the_archive(tmp_path: Path) -> Non
     assert np.array_equal(data.test.load(slice(None), Framing(32, 32)).numpy(), expected)
     assert data.test.name(4) == "cifar-100-python/test[4]"
     assert data.shots is None
+    assert data.notes == ("200 of the 200 standard shots are not among the training images: draw shots instead.",)
 
 
 def test_the_pixels_are_not_copied_and_cannot_be_changed(tmp_path: Path) -> None:
@@ -93,19 +94,6 @@ def test_the_pixels_are_not_copied_and_cannot_be_changed(tmp_path: Path) -> None
     assert not pixels.flags.owndata
     with pytest.raises(ValueError, match="read-only"):
         pixels[0] = 0
-
-
-def test_shots_are_indices_into_the_training_array(tmp_path: Path) -> None:
-    lists = tmp_path / "index_list" / "cifar100"
-    lists.mkdir(parents=True)
-    (lists / "session_1.txt").write_text("0\n3\n6\n9\n")
-    (lists / "session_2.txt").write_text("4\n1\n")
-    assert {k: v.tolist() for k, v in read_cifar100(unpack(tmp_path), ARCHIVE).shots.items()} == {1: [1, 4]}
-    (lists / "session_2.txt").write_text("4\n50000\n")
-    with pytest.raises(
-        DataError, match=r"session_2\.txt, line 2, names the image '50000', which is not among the train"
-    ):
-        read_cifar100(tmp_path, ARCHIVE)
 
 
 def test_an_archive_is_unpacked_once(tmp_path: Path) -> None:

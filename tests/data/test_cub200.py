@@ -6,8 +6,10 @@ from PIL import Image
 
 from masil.data import Framing, load
 from masil.data.cub200 import find_cub200, read_cub200
+from masil.data.shots import standard_lists
 from masil.errors import DataError
 
+NONE = "500 of the 500 standard shots are not among the training images: draw shots instead."
 CLASSES = ["001.Black_footed_Albatross", "002.Ani", "003.Chuck_will_Widow"]
 
 
@@ -43,7 +45,7 @@ def test_the_lists_say_what_is_what(root: Path) -> None:
     assert data.test.labels.tolist() == [0, 1, 2]
     assert data.test.name(1) == "images/002.Ani/bird 3.jpg"
     assert data.train.load([8], Framing(8, 8))[0, 0].float().mean() == pytest.approx(110, abs=4)
-    assert data.notes == ()
+    assert data.notes == (NONE,)
     assert data.shots is None
 
 
@@ -51,7 +53,7 @@ def test_a_missing_training_image_is_left_out_and_noted(root: Path) -> None:
     (root / "CUB_200_2011" / "images" / CLASSES[1] / "bird 0.jpg").unlink()
     data = read_cub200(root)
     assert data.train.labels.tolist() == [0, 0, 0, 1, 1, 2, 2, 2]
-    assert data.notes == ("1 of the 9 training images of CUB-200-2011 are not on disk and left out.",)
+    assert data.notes == ("1 of the 9 training images of CUB-200-2011 are not on disk and left out.", NONE)
 
 
 def test_a_class_without_training_images_is_refused(root: Path) -> None:
@@ -69,17 +71,28 @@ def test_a_missing_test_image_is_refused(root: Path) -> None:
         read_cub200(root)
 
 
-def test_shots_are_found_by_path_and_one_that_was_left_out_is_named(root: Path) -> None:
-    lists = root / "index_list" / "cub200"
-    base = [f"CUB_200_2011/images/{CLASSES[0]}/bird {i}.jpg" for i in range(3)]
-    write(lists / "session_1.txt", base)
-    write(lists / "session_2.txt", [f"CUB_200_2011/images/{CLASSES[1]}/bird {i}.jpg" for i in (2, 0)])
-    assert {k: v.tolist() for k, v in read_cub200(root).shots.items()} == {1: [3, 5]}
-    (root / "CUB_200_2011" / "images" / CLASSES[1] / "bird 0.jpg").unlink()
-    with pytest.raises(
-        DataError, match=r"session_2\.txt, line 2, names the image 'CUB_200_2011/images/002\.Ani/bird 0\.jpg"
-    ):
-        read_cub200(root)
+def test_standard_shots_are_found_by_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The photos themselves are not to be had here, so they are only said to be there."""
+    shots = [image for images in standard_lists("cub200") for image in images]
+    novel = list(dict.fromkeys(image.partition("/")[0] for image in shots))
+    birds = [f"{number:03}.Bird_{number}" for number in range(1, 101)] + novel
+    listed = [f"{bird}/{split}.jpg" for bird in birds for split in ("train", "test")] + shots
+    folder = tmp_path / "CUB_200_2011"
+    write(folder / "images.txt", [f"{n} {image}" for n, image in enumerate(listed)])
+    write(folder / "image_class_labels.txt", [f"{n} {int(image[:3])}" for n, image in enumerate(listed)])
+    write(folder / "train_test_split.txt", [f"{n} {int('test.jpg' not in image)}" for n, image in enumerate(listed)])
+    write(folder / "classes.txt", [f"{int(bird[:3])} {bird}" for bird in birds])
+    monkeypatch.setattr("masil.data.listed.on_disk", lambda root, files: set(files))
+    data = read_cub200(tmp_path)
+    assert data.notes == ()
+    assert data.shots is not None
+    for session, positions in data.shots.items():
+        assert torch.bincount(data.train.labels[positions])[90 + 10 * session :].tolist() == [5] * 10
+    missing = f"images/{shots[0]}"
+    monkeypatch.setattr("masil.data.listed.on_disk", lambda root, files: set(files) - {missing})
+    data = read_cub200(tmp_path)
+    assert data.shots is None
+    assert data.notes[1] == "1 of the 500 standard shots are not among the training images: draw shots instead."
 
 
 @pytest.mark.parametrize("name", ["image_class_labels", "train_test_split"])
@@ -116,7 +129,7 @@ def test_the_official_data(data_folder: str) -> None:
         "Black footed Albatross",
         "Common Yellowthroat",
     )
-    assert int((data.train.labels < 100).sum()) == 3000
+    assert int((data.train.labels < 100).sum()) == 3000  # as many as the field's list of the base session has
     test = torch.bincount(data.test.labels, minlength=200)
     assert int(test[:100].sum()) == 2864
     assert test[100:].reshape(10, 10).sum(1).tolist() == [279, 287, 298, 300, 298, 288, 297, 295, 288, 300]

@@ -1,4 +1,3 @@
-import shutil
 from pathlib import Path
 
 import pytest
@@ -7,6 +6,7 @@ from PIL import Image
 
 from masil.data import Framing, load
 from masil.data.miniimagenet import find_miniimagenet, read_miniimagenet
+from masil.data.shots import standard_lists
 from masil.data.wordnet import NAMES
 from masil.errors import DataError
 
@@ -47,7 +47,7 @@ def test_both_layouts_give_the_same_images(root: Path) -> None:
     assert data.test.labels.tolist() == [0, 0, 1, 1, 2, 2]
     assert data.train.load([5], Framing(12, 12))[0, 0].float().mean() == pytest.approx(100, abs=3)
     assert data.shots is None
-    assert data.notes == ()
+    assert data.notes == ("200 of the 200 standard shots are not among the training images: draw shots instead.",)
 
 
 @pytest.mark.parametrize("place", ["mini-imagenet", "mini-imagenet/split"])
@@ -59,17 +59,6 @@ def test_the_lists_may_lie_with_the_images(tmp_path: Path, place: str) -> None:
         read_miniimagenet(tmp_path)
     write_lists(tmp_path / place)
     assert len(read_miniimagenet(tmp_path).test) == 6
-
-
-def test_shots_are_found_by_the_name_of_the_file(root: Path) -> None:
-    lists = root / "index_list" / "mini_imagenet"
-    (lists / "session_2.txt").write_text("MINI-ImageNet/train/n01532829/n0153282900000002.jpg\n")
-    assert read_miniimagenet(root).shots[1].tolist() == [5]
-    (lists / "session_2.txt").write_text("MINI-ImageNet/train/n01532829/n0153282900000007.jpg\n")
-    with pytest.raises(
-        DataError, match=r"session_2\.txt, line 1, names the image 'MINI-ImageNet/train/n01532829/n0153282"
-    ):
-        read_miniimagenet(root)
 
 
 def test_a_missing_test_image_is_refused(root: Path) -> None:
@@ -94,21 +83,33 @@ def test_a_missing_data_set_is_said(tmp_path: Path) -> None:
         load("miniimagenet", tmp_path)
 
 
-@pytest.mark.data
-def test_the_field_s_lists_give_the_standard_shots(
-    data_folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("flat", [True, False])
+def test_standard_shots_are_found_by_the_name_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flat: bool
 ) -> None:
     """The images themselves are not to be had, so they are only said to be there."""
-    shutil.copytree(Path(data_folder) / "index_list" / "mini_imagenet", tmp_path / "index_list" / "mini_imagenet")
-    (tmp_path / "MINI-ImageNet" / "images").mkdir(parents=True)
+    shots = [image for images in standard_lists("miniimagenet") for image in images]
+    folder = tmp_path / "MINI-ImageNet"
+    for split, more in (("train", shots), ("test", [])):
+        (folder / ("images" if flat else split)).mkdir(parents=True, exist_ok=True)
+        images = [f"{label}0000000{split}.jpg" for label in NAMES] + more
+        (folder / f"{split}.csv").write_text("\n".join(["filename,label", *(f"{each},{each[:9]}" for each in images)]))
     monkeypatch.setattr("masil.data.listed.on_disk", lambda root, files: set(files))
     data = read_miniimagenet(tmp_path)
     assert data.classes == tuple(NAMES.values())
-    assert torch.bincount(data.train.labels).tolist() == [500] * 100
-    assert torch.bincount(data.test.labels).tolist() == [100] * 100
+    assert data.notes == ()
+    assert data.shots is not None
     assert list(data.shots) == list(range(1, 9))
     for session, positions in data.shots.items():
-        counts = torch.bincount(data.train.labels[positions], minlength=100)
-        first = 60 + 5 * (session - 1)
-        assert counts[first : first + 5].tolist() == [5] * 5
-        assert len(positions) == 25
+        assert torch.bincount(data.train.labels[positions])[55 + 5 * session :].tolist() == [5] * 5
+
+
+@pytest.mark.data
+def test_the_whole_data_set_where_it_is_there(data_folder: str) -> None:
+    if find_miniimagenet(Path(data_folder)) is None:
+        pytest.skip("miniImageNet is not in the folder that MASIL_DATA names")
+    data = load("miniimagenet", data_folder)
+    assert torch.bincount(data.train.labels).tolist() == [500] * 100
+    assert torch.bincount(data.test.labels).tolist() == [100] * 100
+    assert data.notes == ()
+    assert [len(positions) for positions in data.shots.values()] == [25] * 8

@@ -3,74 +3,66 @@ from pathlib import Path
 import pytest
 import torch
 
-from masil.data.shots import read_shots
-from masil.errors import DataError
+from masil.data import DATASETS
+from masil.data.shots import has_standard_shots, standard_lists, standard_shots
+from masil.data.wordnet import NAMES
 
-LABELS = torch.arange(12) // 2  # six classes of two images
-
-
-def find(entry: str) -> int | None:
-    number = entry.removeprefix("img")
-    return int(number) if number.isdecimal() and int(number) < len(LABELS) else None
+SIZES = {"cifar100": (8, 25), "cub200": (10, 50), "miniimagenet": (8, 25)}
 
 
-def write(folder: Path, **lists: str) -> Path:
-    folder.mkdir(exist_ok=True)
-    for name, content in lists.items():
-        (folder / f"{name}.txt").write_text(content)
-    return folder
+@pytest.mark.parametrize(("name", "size"), SIZES.items())
+def test_the_lists_have_the_published_sizes_and_name_no_image_twice(name: str, size: tuple[int, int]) -> None:
+    lists = standard_lists(name)
+    assert [len(images) for images in lists] == [size[1]] * size[0]
+    assert len({image for images in lists for image in images}) == size[0] * size[1]
 
 
-def test_the_second_list_is_session_one_and_the_order_of_a_list_means_nothing(tmp_path: Path) -> None:
-    folder = write(tmp_path, session_1="img0\nimg1\nimg3\nimg2\n", session_2="img7\r\n\r\nimg4\r\n", session_3="img9")
-    shots = read_shots(folder, find, LABELS)
-    assert {number: positions.tolist() for number, positions in shots.items()} == {1: [4, 7], 2: [9]}
+def test_cifar_s_are_indices_into_the_training_array() -> None:
+    assert all(0 <= int(image) < 50_000 for images in standard_lists("cifar100") for image in images)
 
 
-def test_sessions_sort_by_number(tmp_path: Path) -> None:
-    labels = torch.arange(12)
-    folder = write(tmp_path, **{f"session_{i}": f"img{i - 1}" for i in range(1, 13)})
-    shots = read_shots(folder, find, labels)
-    assert list(shots) == list(range(1, 12))
-    assert [int(positions) for positions in shots.values()] == list(range(1, 12))
+def test_a_session_s_shots_are_five_of_each_of_its_classes() -> None:
+    for number, images in enumerate(standard_lists("cub200")):
+        birds = [int(image.partition(".")[0]) for image in images]
+        assert birds == [101 + 10 * number + bird for bird in range(10) for _ in range(5)]
+    wnids = list(NAMES)
+    for number, images in enumerate(standard_lists("miniimagenet")):
+        expected = [wnid for wnid in wnids[60 + 5 * number : 65 + 5 * number] for _ in range(5)]
+        assert [image[:9] for image in images] == sorted(expected)
 
 
-def test_without_lists_there_are_no_standard_shots(tmp_path: Path) -> None:
-    assert read_shots(tmp_path / "none", find, LABELS) is None
-    assert read_shots(write(tmp_path, session_1="\n".join(f"img{i}" for i in range(12))), find, LABELS) is None
+def test_data_sets_without_standard_shots_are_known() -> None:
+    assert {name for name in DATASETS if has_standard_shots(name)} == set(SIZES)
 
 
-def test_an_image_that_is_not_there_is_named_with_its_list_and_line(tmp_path: Path) -> None:
-    folder = write(tmp_path, session_2="img4\n\nimg99\n")
-    with pytest.raises(
-        DataError, match=r"session_2\.txt, line 3, names the image 'img99', which is not among the trai"
-    ):
-        read_shots(folder, find, LABELS)
+def by_index(image: str) -> int | None:
+    return int(image) if image.isdecimal() and int(image) < 50_000 else None
 
 
-def test_an_image_named_twice_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"session_2\.txt, line 2, names the image 'img4' again, after line 1"):
-        read_shots(write(tmp_path, session_2="img4\nimg4\n"), find, LABELS)
+def test_positions_ascend_and_the_first_line_is_session_one(tmp_path: Path) -> None:
+    shots, notes = standard_shots("cifar100", by_index, tmp_path)
+    assert shots is not None
+    assert list(shots) == list(range(1, 9))
+    assert shots[1].tolist() == sorted(int(image) for image in standard_lists("cifar100")[0])
+    assert shots[1].dtype == torch.int64
+    assert notes == ()
 
 
-def test_a_class_that_returns_is_refused(tmp_path: Path) -> None:
-    folder = write(tmp_path, session_2="img4", session_3="img5")
-    with pytest.raises(DataError, match=r"session_3\.txt holds images of class 2, as .*session_2\.txt does"):
-        read_shots(folder, find, LABELS)
+def test_shots_that_are_not_there_are_counted(tmp_path: Path) -> None:
+    last = max(int(image) for images in standard_lists("cifar100") for image in images)
+    shots, notes = standard_shots("cifar100", lambda image: None if int(image) == last else int(image), tmp_path)
+    assert shots is None
+    assert notes == ("1 of the 200 standard shots are not among the training images: draw shots instead.",)
 
 
-def test_a_base_list_that_leaves_images_out_is_refused(tmp_path: Path) -> None:
-    folder = write(tmp_path, session_1="img0\nimg1\nimg2", session_2="img4")
-    with pytest.raises(DataError, match=r"session_1\.txt leaves out 1 of the training images of its classes"):
-        read_shots(folder, find, LABELS)
-
-
-def test_a_missing_list_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"has session_4\.txt but not session_3\.txt"):
-        read_shots(write(tmp_path, session_2="img4", session_4="img6"), find, LABELS)
-
-
-def test_a_list_that_is_no_text_is_named(tmp_path: Path) -> None:
+def test_lists_beside_the_data_are_not_used_and_said_to_differ(tmp_path: Path) -> None:
+    own = standard_lists("cifar100")[0]
+    (tmp_path / "session_2.txt").write_text("\r\n".join(reversed(own)) + "\r\n\r\n")  # the same in another order
+    assert standard_shots("cifar100", by_index, tmp_path)[1] == ()
+    (tmp_path / "session_2.txt").write_text("\n".join([*own[1:], "7"]))
+    shots, notes = standard_shots("cifar100", by_index, tmp_path)
+    assert shots is not None
+    assert shots[1].tolist() == sorted(map(int, own))
+    assert notes == (f"The lists of {tmp_path} differ from the field's standard shots, and are not used.",)
     (tmp_path / "session_2.txt").write_bytes(b"\xff\xfe\x00\x80")
-    with pytest.raises(DataError, match=r"session_2\.txt cannot be read as a list of images"):
-        read_shots(tmp_path, find, LABELS)
+    assert "differ from" in standard_shots("cifar100", by_index, tmp_path)[1][0]

@@ -147,7 +147,8 @@ def test_the_default_backbone_is_named_and_not_stored(tmp_path):
 def test_a_trained_base_session_comes_in_with_its_frame(backbone, projected):
     projection = Projection(backbone.features, 8, hidden=()) if projected else None
     frame = simplex_etf(3, 8 if projected else backbone.features, torch.Generator().manual_seed(0))
-    trained = Trained(backbone, frame, projection, history=(), recipe=next(iter(RECIPES.values())))
+    recipe = next(iter(RECIPES.values()))
+    trained = Trained(backbone, frame, projection, history=(), recipe=recipe, names=("k0", "k1", "k2"))
     model = Masil.from_trained(trained, concepts=4, alpha=0.3, device="cpu").fit(*pictures(range(3), 4))
     assert model.base_.framed is projected
     assert model.base_.power == (1.0 if projected else 0.5)

@@ -45,7 +45,6 @@ def _record(method: str = "masil", lasts: tuple[float, ...] = (55.0,), sessions:
         "backbone": "resnet18",
         "weights": "0123456789abcdef",
         "recipe": "cifar100-fast",
-        "mode": "strict",
         "parameters": {"v": 64},
         "draws": tuple(draws),
         "seed": 0,

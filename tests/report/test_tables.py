@@ -92,10 +92,6 @@ def test_a_shorter_run_says_which_sessions_were_not_run(record: Make) -> None:
     assert rows(session_table("cifar100", [record(sessions=3)]), 1)["MASIL"][3] == "not run"
 
 
-def test_chosen_on_test_images_is_said(record: Make) -> None:
-    assert "epoch chosen on base test images" in session_table("cifar100", [record(mode="paper")]).groups[1].title
-
-
 def test_the_best_of_a_group_is_marked_as_shown() -> None:
     columns = (Column("a", rank=True), Column("b"))
     marked = ranked(columns, [Row("x", (Cell(1.001), Cell(2.0))), Row("y", (Cell(1.004), Cell(1.0))), Row("z")])

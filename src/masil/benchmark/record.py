@@ -61,7 +61,6 @@ class RunRecord:
     backbone: str
     weights: str  # "imagenet", or the backbone's checksum
     recipe: str | None  # of the base session, if one was trained
-    mode: str  # "strict": the last epoch's model; "paper": chosen on base test images
     parameters: dict[str, Any]
     draws: tuple[DrawRecord, ...]
     seed: int

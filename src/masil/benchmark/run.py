@@ -99,7 +99,6 @@ def gather(
         backbone=setting.backbone.name,
         weights=setting.weights,
         recipe=setting.recipe,
-        mode="strict",
         parameters=cells[-1].parameters,
         draws=tuple(cell.draw for cell in cells),
         seed=seed,

@@ -15,7 +15,7 @@ from masil.backbones import ActivationStore, Backbone, create
 from masil.data import Dataset, Images, load
 from masil.errors import InputError, lookup
 from masil.protocol import PROTOCOLS, Protocol, sessions
-from masil.training import Recipe, Trained, load_trained, train
+from masil.training import USUAL, Recipe, Trained, load_trained, train
 from masil.training import recipe as recipe_called
 
 Draws = int | Sequence[int | None] | None  # how many, which, or the standard shots
@@ -45,11 +45,17 @@ class Setting:
         return (plain + self.store.get(self.backbone, images, flip=True, device=self.device)) / 2
 
     def draws(self, asked: Draws) -> tuple[int | None, ...]:
-        """Say which draws are played: 0 … n − 1, or those named; without any the standard shots, else draw 0."""
+        """Say which draws are played: 0 … n − 1, or those named; without any the standard shots, else draw 0.
+
+        Standard shots that are named (None) where there are none are refused.
+        """
         named = (None,) if asked is None else tuple(range(asked)) if isinstance(asked, int) else tuple(asked)
         if not named or any(draw is not None and draw < 0 for draw in named):
             raise InputError(f"Draws are counted from 0 and there must be one at least, but {asked} was asked for.")
         listed = self.dataset.shots is not None and self.protocol.order is None
+        if asked is not None and None in named and not listed:
+            why = "" if self.protocol.order is None else " in the order of classes that this protocol has"
+            raise InputError(f"There are no standard shots of '{self.dataset.name}'{why}; name draws: 0, 1, …")
         return tuple(dict.fromkeys(0 if draw is None and not listed else draw for draw in named))
 
     @cached_property
@@ -93,14 +99,18 @@ def prepare(
     if plan is not None and folder is None:
         raise InputError(f"Recipe '{plan.name}' trains a base session, which needs a folder to be kept in; name one.")
     source: dict[str, Any] = {}
+    names = None
     if checkpoint is not None:
-        source = _of(_fitting(shape, load_trained(checkpoint), Path(checkpoint)))
+        trained = _fitting(shape, load_trained(checkpoint), Path(checkpoint))
+        source, names = _of(trained), trained.names
     elif isinstance(backbone, Backbone):
         source = {"backbone": backbone, "weights": backbone.fingerprint()}
     elif plan is None:
         net = create(backbone, weights=weights)
         source = {"backbone": net, "weights": "imagenet" if weights == "imagenet" else net.fingerprint()}
     found = load(shape.dataset, data, download=download) if dataset is None else dataset
+    if names is not None and checkpoint is not None:
+        _refuse_other_classes(names, next(sessions(shape, found)).names, Path(checkpoint))
     if plan is not None and folder is not None:
         source = _of(_train(shape, found, plan, Path(folder), device))
     return Setting(shape, found, flip=flip, device=device, **source)
@@ -112,7 +122,8 @@ def with_base(setting: Setting, recipe: Recipe, folder: Path) -> Setting:
 
 
 def _train(protocol: Protocol, dataset: Dataset, recipe: Recipe, folder: Path, device: str) -> Trained:
-    return train(next(sessions(protocol, dataset)).train, recipe, folder, device=device)
+    base = next(sessions(protocol, dataset))
+    return train(base.train, recipe, folder, names=base.names, device=device)
 
 
 def _of(trained: Trained) -> dict[str, Any]:
@@ -132,9 +143,20 @@ def _fitting(protocol: Protocol, trained: Trained, folder: Path) -> Trained:
     classes = len(trained.class_vectors)
     elsewhere = of in PROTOCOLS and PROTOCOLS[of].dataset != protocol.dataset
     if classes != protocol.base_classes or elsewhere:
+        recipe = "" if protocol.dataset in USUAL else " --recipe RECIPE"
         raise InputError(
             f"The checkpoint {folder} is of another protocol: its recipe is '{trained.recipe.name}' and it knows "
             f"{classes} base classes; '{protocol.name}' has {protocol.base_classes}. "
-            f"Train one with: masil train {protocol.name} --out FOLDER"
+            f"Train one with: masil train {protocol.name} --out FOLDER{recipe}"
         )
     return trained
+
+
+def _refuse_other_classes(trained: Sequence[str], here: Sequence[str], folder: Path) -> None:
+    """Refuse a base session of other classes: it may have seen the novel ones."""
+    for label, (theirs, ours) in enumerate(zip(trained, here, strict=True)):
+        if theirs != ours:
+            raise InputError(
+                f"The checkpoint {folder} was trained on other base classes: class {label} is '{theirs}' there and "
+                f"'{ours}' here. Train one for this protocol and its order of classes."
+            )

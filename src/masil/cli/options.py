@@ -1,9 +1,11 @@
-"""Options that several commands take, each said once."""
+"""Options that several commands take, each said once, and what must hold of them before any work is done."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+BACKBONE, WEIGHTS = "efficientnet_lite0", "imagenet"  # where nothing is said
 
 Backbone = Annotated[str, typer.Option(help="The backbone that makes the activations.")]
 Weights = Annotated[
@@ -19,3 +21,24 @@ Download = Annotated[bool, typer.Option("--download", help="Download the data se
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
 MethodSeed = Annotated[int, typer.Option(help="Seed of everything else that is random in a method.")]
 Flip = Annotated[bool, typer.Option("--flip", help="Average activations over an image and its mirror image.")]
+
+
+def refuse_other_backbone(backbone: str, weights: str, checkpoint: Path | None, recipe: str | None = None) -> None:
+    """Refuse a backbone or weights beside a checkpoint or a recipe, which bring their own."""
+    from masil.errors import InputError
+
+    if checkpoint is None and recipe is None:
+        return
+    own = f"--checkpoint {checkpoint} brings" if checkpoint is not None else f"--recipe {recipe} names"
+    given = (("backbone", backbone, BACKBONE), ("weights", weights, WEIGHTS))
+    for name, value in ((name, value) for name, value, usual in given if value != usual):
+        raise InputError(f"--{name} {value} has no effect here: {own} a backbone of its own; leave one of them out.")
+
+
+def refuse_file(folder: Path | None) -> None:
+    """Refuse a folder to write to that cannot be one, because it or a folder above it is a file."""
+    from masil.errors import StorageError
+
+    for place in () if folder is None else (folder, *folder.parents):
+        if place.exists() and not place.is_dir():
+            raise StorageError(f"--out names the folder {folder}, but {place} is a file; choose another name.")

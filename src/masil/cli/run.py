@@ -58,6 +58,8 @@ def run(
     from masil.protocol import PROTOCOLS
     from masil.training import recipe as recipe_called
 
+    options.refuse_other_backbone(backbone, weights, checkpoint, recipe)
+    options.refuse_file(out)
     if draws is not None and draw is not None:
         raise InputError(f"--draws {draws} plays draws 0 … and --draw {draw} plays one; give one of the two.")
     if resume and out is None:
@@ -86,7 +88,7 @@ def notes(setting: "Setting", console: "Console", *, standard: bool) -> None:
         console.print(f"Note: {note}")
     if setting.protocol.sessions and standard:
         listed = setting.dataset.shots is not None
-        console.print("Shots: the field's standard lists." if listed else "Shots: draw 0 (no standard lists found).")
+        console.print("Shots: the field's standard ones." if listed else "Shots: draw 0 (there are no standard ones).")
 
 
 def keep_report(records: "list[RunRecord]", out: Path, console: "Console") -> None:

@@ -12,7 +12,7 @@ def train(
     protocol: Annotated[str, typer.Argument(help="The protocol whose base session is trained.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for checkpoints; OUT/final is the result.")],
     recipe: Annotated[
-        str | None, typer.Option(help="The recipe; else the protocol's fast one.", show_default=False)
+        str | None, typer.Option(help="The recipe; else the usual one of the data set.", show_default=False)
     ] = None,
     weights: Annotated[
         str | None,
@@ -35,18 +35,19 @@ def train(
     from masil.data import load
     from masil.errors import lookup
     from masil.protocol import PROTOCOLS, sessions
-    from masil.training import compact
+    from masil.training import compact, usual_recipe
     from masil.training import recipe as recipe_called
     from masil.training import train as run
 
+    options.refuse_file(out)
     logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
     logging.getLogger("masil.training").setLevel(logging.INFO)
     shape = lookup("protocol", protocol, PROTOCOLS)
-    plan = recipe_called(recipe or f"{protocol}-fast")
+    plan = usual_recipe(shape.dataset) if recipe is None else recipe_called(recipe)
     if weights is not None:
         plan = replace(plan, weights=weights)
     base = next(sessions(shape, load(shape.dataset, data, download=download)))
-    run(base.train, plan, out, device=device, resume=not fresh, checkpoint_steps=steps)
+    run(base.train, plan, out, names=base.names, device=device, resume=not fresh, checkpoint_steps=steps)
     kept = compact(out, out / "final")
     typer.echo(
         f"The trained {plan.backbone} is in {kept.parent}, in half precision and without what only training needs. "

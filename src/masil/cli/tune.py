@@ -1,6 +1,7 @@
 """`masil tune`: what the paper leaves open, chosen on base classes that play novel ones, never on test images."""
 
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
@@ -24,6 +25,8 @@ def tune(
     import json as encode
     from dataclasses import asdict
 
+    options.refuse_other_backbone(backbone, weights, checkpoint)
+
     from masil.hardware import probe
 
     probe()  # before torch is used: what it finds about the processor holds for this process
@@ -33,6 +36,7 @@ def tune(
 
     from masil.backbones import ActivationStore, create
     from masil.data import load
+    from masil.errors import InputError
     from masil.learner import TRAINED_BALANCE, Masil
     from masil.learner import tune as choose
     from masil.protocol import PROTOCOLS, sessions
@@ -41,7 +45,9 @@ def tune(
     if what in PROTOCOLS:
         images = next(sessions(PROTOCOLS[what], load(PROTOCOLS[what].dataset, data))).train
     else:
-        images = load(what, data).train
+        if data is not None:
+            raise InputError(f"--data {data} has no effect here: {what} is a folder of photos and no protocol.")
+        images = load(what).train
     net = create(backbone, weights=weights) if checkpoint is None else load_trained(checkpoint).backbone
     activations = ActivationStore().get(net, images, device=device)
     model = Masil(backbone=None, balance=1.0 if checkpoint is None else TRAINED_BALANCE)  # as `masil run` does
@@ -57,4 +63,15 @@ def tune(
         table.add_row(*map(str, chosen), *(f"{100 * share:.2f}" for share in shares))
     console = Console()
     console.print(table)
-    console.print("Masil(" + ", ".join(f"{name}={value!r}" for name, value in found.chosen.items()) + ")")
+    console.print(_call(backbone, weights, checkpoint, {"balance": model.balance, **found.chosen}), soft_wrap=True)
+
+
+def _call(backbone: str, weights: str, checkpoint: Path | None, chosen: dict[str, Any]) -> str:
+    """Give the line of Python that makes the learner that was chosen."""
+    if checkpoint is not None:
+        given = [f"load_trained({str(checkpoint)!r}).backbone"]
+    else:
+        given = [repr(backbone)] if backbone != options.BACKBONE else []
+        given += [f"weights={weights!r}"] if weights != options.WEIGHTS else []
+        del chosen["balance"]  # it is at its default
+    return f"Masil({', '.join([*given, *(f'{name}={value!r}' for name, value in chosen.items())])})"

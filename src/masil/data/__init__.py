@@ -8,6 +8,8 @@ from masil.data.files import FileImages, on_this_thread
 from masil.data.folder import read_folder
 from masil.data.images import ArrayImages, Dataset, Framing, Images
 from masil.data.mixing import Mixed, cutmix, mixup
+from masil.data.shots import has_standard_shots
+from masil.data.tree import natural
 
 __all__ = [
     "DATASETS",
@@ -25,9 +27,11 @@ __all__ = [
     "data_root",
     "decode_image",
     "frame_image",
+    "has_standard_shots",
     "load",
     "locate",
     "mixup",
+    "natural",
     "on_this_thread",
     "read_folder",
     "read_square",

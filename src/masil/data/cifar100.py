@@ -16,7 +16,7 @@ import torch
 
 from masil.data.download import download
 from masil.data.images import ArrayImages, Dataset
-from masil.data.shots import read_shots
+from masil.data.shots import standard_shots
 from masil.errors import DataError
 from masil.files import atomic_path, digest
 
@@ -69,8 +69,8 @@ def read_cifar100(root: Path, archive: Archive = OFFICIAL) -> Dataset:
     def find(entry: str) -> int | None:
         return int(entry) if entry.isdecimal() and int(entry) < size else None
 
-    shots = read_shots(root / "index_list" / "cifar100", find, train.labels)
-    return Dataset("cifar100", _names(folder / "meta"), train, test, shots)
+    shots, notes = standard_shots("cifar100", find, root / "index_list" / "cifar100")
+    return Dataset("cifar100", _names(folder / "meta"), train, test, shots, notes)
 
 
 def _missing(root: Path) -> list[str]:

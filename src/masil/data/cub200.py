@@ -4,7 +4,7 @@ from pathlib import Path
 
 from masil.data.images import Dataset
 from masil.data.listed import Listed, listed_images, not_found
-from masil.data.shots import read_shots
+from masil.data.shots import standard_shots
 from masil.errors import DataError
 
 _TITLE = "CUB-200-2011"
@@ -37,10 +37,10 @@ def read_cub200(root: Path) -> Dataset:
     positions = {file: position for position, file in enumerate(train_images.files)}
 
     def find(entry: str) -> int | None:
-        return positions.get(entry.removeprefix("CUB_200_2011/"))
+        return positions.get(f"images/{entry.removeprefix('CUB_200_2011/images/')}")
 
-    shots = read_shots(root / "index_list" / "cub200", find, train_images.labels)
-    return Dataset("cub200", names, train_images, test_images, shots, notes)
+    shots, more = standard_shots("cub200", find, root / "index_list" / "cub200")
+    return Dataset("cub200", names, train_images, test_images, shots, (*notes, *more))
 
 
 def _table(path: Path) -> dict[str, str]:

@@ -141,7 +141,7 @@ def pick(values: Tensor, index: Index) -> Tensor:
 class Dataset:
     """Named classes with training and test images; label i is `classes[i]`.
 
-    `shots` are the field's standard shots where there are lists of them: for session 1, 2, … the positions in `train`.
+    `shots` are the field's standard shots where it has agreed on some: for session 1, 2, … the positions in `train`.
     """
 
     name: str

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from masil.data.images import Dataset
 from masil.data.listed import Listed, listed_images, not_found
-from masil.data.shots import read_shots
+from masil.data.shots import standard_shots
 from masil.data.wordnet import NAMES
 from masil.errors import DataError
 
@@ -48,8 +48,8 @@ def read_miniimagenet(root: Path) -> Dataset:
     def find(entry: str) -> int | None:
         return positions.get(entry.rpartition("/")[2])
 
-    shots = read_shots(root / _LISTS, find, train_images.labels)
-    return Dataset("miniimagenet", names, train_images, test_images, shots, notes)
+    shots, more = standard_shots("miniimagenet", find, root / _LISTS)
+    return Dataset("miniimagenet", names, train_images, test_images, shots, (*notes, *more))
 
 
 def _find_lists(root: Path, folder: Path) -> Path:

@@ -34,6 +34,10 @@ class UnknownNameError(MasilError, KeyError):
     __str__ = Exception.__str__
 
 
+class NoEffectWarning(UserWarning):
+    """A setting was given that nothing depends on, beside the other settings."""
+
+
 def suggest(name: str, known: Iterable[str]) -> str:
     """Say which known name was probably meant, as the end of a sentence, or list the known ones."""
     names = sorted(known)

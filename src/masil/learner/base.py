@@ -73,21 +73,6 @@ def make_embedding(form: str | Embedding, x: Tensor, labels: Tensor, shrinkage: 
     return Whitening.fit(x, labels, power=1.0, shrinkage=shrinkage)  # type: ignore[arg-type]  # it says what it takes
 
 
-def read_vectors(vectors: Tensor | None, embedding: str | Embedding, k: int) -> Tensor | None:
-    """Check the vectors [k d'] of k base classes against the embedding that was trained to them."""
-    if vectors is None:
-        return None
-    if not isinstance(embedding, Embedding):
-        raise InputError("Class vectors were given without the embedding that was trained to them.")
-    found = torch.as_tensor(vectors).detach().to("cpu", torch.float32)
-    if found.shape != (k, embedding.features_out):
-        raise InputError(
-            f"The class vectors have the shape {list(found.shape)}, but {k} base classes with embeddings of "
-            f"{embedding.features_out} features need [{k} {embedding.features_out}]."
-        )
-    return found
-
-
 def fit_bank(rows: Tensor, concepts: int, seed: int, **options: float) -> ConceptBank:
     """Fit at most `concepts` concepts, fewer where rows or features are fewer."""
     return ConceptBank.fit(rows, min(concepts, *rows.shape), seed=seed, **options)

@@ -38,6 +38,15 @@ class Estimator(ABC):
             setattr(self, name, value)
         return self
 
+    def changed(self) -> list[str]:
+        """Name the parameters that are not at their defaults."""
+        defaults = {name: each.default for name, each in self._parameters().items()}
+        return [
+            name
+            for name, value in self.get_params().items()
+            if value is not defaults[name] and not (isinstance(value, str | int | float) and value == defaults[name])
+        ]
+
     def __sklearn_tags__(self) -> Any:
         """Describe a classifier of non-negative input; only scikit-learn asks, so it is there to be imported."""
         tags = importlib.import_module("sklearn.utils")
@@ -49,12 +58,9 @@ class Estimator(ABC):
         )
 
     def __repr__(self) -> str:
-        changed = [
-            f"{name}={value!r}"
-            for name, value in self.get_params().items()
-            if value is not self._parameters()[name].default and isinstance(value, str | int | float | None)
-        ]
-        return f"{type(self).__name__}({', '.join(changed)})"
+        values = {name: getattr(self, name) for name in self.changed()}
+        shown = [f"{name}={each!r}" for name, each in values.items() if isinstance(each, str | int | float | None)]
+        return f"{type(self).__name__}({', '.join(shown)})"
 
     def _check_fitted(self) -> None:
         if not self.__sklearn_is_fitted__():

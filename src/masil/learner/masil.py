@@ -22,18 +22,19 @@ from masil.learner.base import (
     make_embedding,
     measure_prior,
     powered,
-    read_vectors,
     reconstruct_held_out,
 )
 from masil.learner.confidence import Answers
 from masil.learner.encoder import Encoder, Given
 from masil.learner.estimator import Estimator
 from masil.learner.explanation import Explanation, explain
+from masil.learner.frame import by_images, read_vectors
 from masil.learner.inputs import alone
 from masil.learner.labels import Label, as_array, places, read_label, read_labels
 from masil.learner.memory import Event, Lesson, Memory, SessionRecord, account, now, unit
 from masil.learner.model_file import read_model, write_model
-from masil.learner.session import Alpha, Rules, base_lesson, teach
+from masil.learner.session import Alpha, base_lesson, teach
+from masil.learner.settings import read_rules
 from masil.learner.unknown import Rejector, evidence, tightness
 from masil.progress import bar
 from masil.training import Trained
@@ -54,8 +55,10 @@ class Masil(Estimator):
         concepts: in the bank; fewer where there are fewer rows or features.
         embedding: g: "whitening" (variability collapse in closed form), "linear" (g = identity), or an `Embedding`
             that a base session has trained.
-        class_vectors: [k d'] the base classes' vectors in the order of their sorted names, where a base session has
-            trained an embedding to them; their mean embeddings if not given.
+        class_vectors: [k d'] the base classes' vectors, where a base session has trained an embedding to them; their
+            mean embeddings if not given.
+        class_names: the class of each of these vectors, in their order. Labels 0 … k − 1 are found without names. Other
+            labels, where no names are given, must be such that there is no doubt about the order they sort in.
         power: p of a^p, taken once before anything else sees activations.
         shrinkage: of whitening, in mean variances, or "auto".
         alpha: the prior's precision relative to the shots' (Eq. final_loss). "auto" measures it on base classes that
@@ -84,6 +87,7 @@ class Masil(Estimator):
         concepts: int = 64,
         embedding: str | Embedding = "whitening",
         class_vectors: Tensor | None = None,
+        class_names: Sequence[Label] | None = None,
         power: float = 0.5,
         shrinkage: float | str = 1.0,
         alpha: Alpha = "auto",
@@ -103,6 +107,7 @@ class Masil(Estimator):
         self.concepts = concepts
         self.embedding = embedding
         self.class_vectors = class_vectors
+        self.class_names = class_names
         self.power = power
         self.shrinkage = shrinkage
         self.alpha = alpha
@@ -121,12 +126,17 @@ class Masil(Estimator):
     def from_trained(cls, trained: Trained, **params: Any) -> Self:
         """Make a learner on a base session's backbone; with a projection, on its embeddings and its frame too.
 
+        Vectors of the frame go to the classes of the same names. A base session that kept no names has numbered its
+        classes: labels 0 … k − 1 are then those numbers; for other labels the images must show which vector is whose.
+
         What it expects of base images it expects of images that the backbone was trained on, which is too much by about
         a third on base classes that play novel: hence balance = ¾.
         """
         params = {"balance": TRAINED_BALANCE, **params}
         if trained.projection is not None:
-            params = {"embedding": trained.projection, "class_vectors": trained.class_vectors, "power": 1.0, **params}
+            names: Sequence[Label] = trained.names or tuple(range(len(trained.class_vectors)))
+            frame = {} if "class_vectors" in params else {"class_vectors": trained.class_vectors, "class_names": names}
+            params = {"embedding": trained.projection, "power": 1.0, **frame, **params}
         return cls(trained.backbone, **params)
 
     # What is learnt, all of it set by `fit` or `load`.
@@ -160,19 +170,21 @@ class Masil(Estimator):
 
     def fit(self, images: Any, labels: Any = None, *, taught_by: str | None = None, note: str = "") -> Self:
         """Take in the base session, forgetting everything before it. Labels may come with `masil.data.Images`."""
-        rules = self._rules()
+        rules = read_rules(self)
         encoder = Encoder.make(self.backbone, self.weights, self.seed, self.device)
         given, names = self._read(encoder, images, labels, ())
         classes = tuple(sorted(set(names)))
         if len(classes) < 2:
             raise InputError(f"The base session teaches {len(classes)} class; to tell classes apart takes at least 2.")
         codes = places(names, classes)
+        vectors, certain = read_vectors(self.class_vectors, self.class_names, self.embedding, classes)
         x = powered(encoder.activations(given), self.power)
         crops = encoder.crops(given, self.crops, self.side, self.seed)
         rows = x if crops is None else powered(crops, self.power)
-        vectors = read_vectors(self.class_vectors, self.embedding, len(classes))
         with bar("Learning the base session", 4) as advance:
             g = make_embedding(self.embedding, x, codes, self.shrinkage)
+            if vectors is not None and not certain:
+                vectors = by_images(vectors, g, x, codes)
             advance(1)
             bank = fit_bank(rows, self.concepts, self.seed, max_iterations=1000)
             advance(1)
@@ -197,7 +209,7 @@ class Masil(Estimator):
         Nothing of the images is kept but what `memory_` holds. Old class vectors stay as they are.
         """
         self._check_fitted()
-        rules = self._rules()
+        rules = read_rules(self)
         given, names = self._read(self.encoder_, images, labels, self.memory_.labels)
         classes = tuple(sorted(set(names)))
         known = set(self.memory_.labels)
@@ -318,20 +330,10 @@ class Masil(Estimator):
         self.encoder_, self.base_, self.log_ = encoder, base, log
         self._put(lessons)
 
-    def _rules(self) -> Rules:
-        for name, least in (("concepts", 1), ("crops", 0)):
-            if not isinstance(value := getattr(self, name), int | np.integer) or value < least:
-                raise InputError(f"`{name}` is {value!r}; it must be a whole number >= {least}.")
-        if not 0 <= self.balance <= 1:
-            raise InputError(f"The balance is {self.balance}, but must lie between 0 and 1.")
-        if not 0 < self.power <= 1:
-            raise InputError(f"The power is {self.power}, but must lie in (0, 1]; 1 leaves activations as they are.")
-        return Rules(self.alpha, self.reading, self.solver, self.calibration, self.teen)
-
     def _read(self, encoder: Encoder, images: Any, labels: Any, known: Sequence[Label]) -> tuple[Given, list[Label]]:
         given = encoder.read(images)
-        if labels is None and isinstance(given, Images):
-            labels = given.labels
+        if labels is None and isinstance(images, Images):
+            labels = images.labels
         names = read_labels(labels, len(given), known)
         if not names:
             raise InputError("There are no images in this session; it needs at least one.")

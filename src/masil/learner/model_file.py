@@ -91,6 +91,8 @@ def read_model(model: Masil, path: Path, device: str, backbone: Backbone | None)
         objects = {"backbone": eyes, "embedding": base.embedding, "class_vectors": tensors.get("params.class_vectors")}
         params |= {name: objects[name] for name in objects if params[name] == _OBJECT}
         params["alpha"] = math.inf if params["alpha"] == _INFINITE else params["alpha"]
+        if params.get("class_names") is not None:  # models before it have none
+            params["class_names"] = tuple(params["class_names"])
         model.set_params(**{**params, "device": device})
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         if isinstance(error, InputError):
@@ -111,6 +113,8 @@ def _plain(value: Any) -> Any:
         return _OBJECT
     if isinstance(value, Path):
         return str(value)
+    if isinstance(value, tuple | list):
+        return [_plain(each) for each in value]
     if isinstance(value, float) and math.isinf(value):
         return _INFINITE
     return value.item() if hasattr(value, "item") else value

@@ -7,6 +7,7 @@ shots; images of all classes that no one has learnt from say what works. Several
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, final
@@ -14,7 +15,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from masil.errors import InputError, lookup
+from masil.errors import InputError, NoEffectWarning, lookup
 from masil.learner.balance import expected_of_held_out, offsets
 from masil.learner.base import (
     Base,
@@ -27,14 +28,18 @@ from masil.learner.base import (
 )
 from masil.learner.confidence import DEFAULT, hold_out
 from masil.learner.encoder import Encoder
+from masil.learner.frame import by_images, read_vectors
 from masil.learner.labels import Label, places, read_labels
 from masil.learner.masil import Masil
 from masil.learner.memory import Memory
 from masil.learner.session import Alpha, Rules, base_lesson, teach
+from masil.learner.settings import read_rules
 from masil.progress import track
 from masil.protocol import harmonic_mean
 
 MEASURES = ("harmonic_mean", "accuracy")
+SHRINKAGES: Sequence[float | str] = (0.3, 1.0, 3.0)
+ALPHAS: Sequence[Alpha] = ("auto", 0.0)
 
 
 @final
@@ -83,9 +88,9 @@ def tune(
     shots: int = 5,
     novel: float = 0.4,
     plays: int = 2,
-    shrinkage: Sequence[float | str] = (0.3, 1.0, 3.0),
+    shrinkage: Sequence[float | str] | None = None,
     concepts: Sequence[int] | None = None,
-    alpha: Sequence[Alpha] = ("auto", 0.0),
+    alpha: Sequence[Alpha] | None = None,
     bias: Sequence[float] = (0.0, 0.005, 0.01, 0.02, 0.03),
     measure: str = "harmonic_mean",
     seed: int = 0,
@@ -99,9 +104,9 @@ def tune(
         shots: images of each class that plays novel.
         novel: share of the classes that play novel.
         plays: divisions to average over.
-        shrinkage: to try, where g is whitening.
+        shrinkage: to try, where g is whitening: .3, 1 and 3 if not given.
         concepts: to try; the model's own if not given.
-        alpha: to try.
+        alpha: to try, where concepts take part: "auto" and 0 if not given.
         bias: to try.
         measure: what decides, "harmonic_mean" (of base and novel accuracy) or "accuracy".
         seed: of the divisions.
@@ -109,21 +114,28 @@ def tune(
     """
     lookup("measure", measure, dict.fromkeys(MEASURES))
     model = Masil() if model is None else model
+    rules = read_rules(model)
+    shrinkages = _tried("shrinkage", shrinkage, SHRINKAGES, model, model.embedding == "whitening")
+    alphas = _tried("alpha", alpha, ALPHAS, model, rules.with_concepts)
     encoder = Encoder.make(model.backbone, model.weights, model.seed, model.device)
     given = encoder.read(images)
     names = read_labels(labels, len(given))
     classes = tuple(sorted(set(names)))
     codes = places(names, classes)
+    vectors, certain = read_vectors(model.class_vectors, model.class_names, model.embedding, classes)
     x = powered(encoder.activations(given), model.power)
     crops = encoder.crops(given, model.crops, model.side, model.seed)
     rows = x if crops is None else powered(crops, model.power)
-    grid = list(itertools.product(concepts or (model.concepts,), _shrinkages(model, shrinkage), alpha))
+    if vectors is not None and not certain:
+        vectors = by_images(vectors, make_embedding(model.embedding, x, codes, model.shrinkage), x, codes)
+    grid = list(itertools.product(concepts or (model.concepts,), shrinkages, alphas))
     sums: dict[tuple[Any, ...], Tensor] = {}
     divisions = [divide(codes, shots, novel, seed + at) for at in range(plays)]
     for play, v in track(
         list(itertools.product(divisions, dict.fromkeys(v for v, _, _ in grid))), "Playing novel classes"
     ):
-        for (s, a), scores in _scores(model, x, rows, codes, play, v, [(s, a) for u, s, a in grid if u == v], classes):
+        choices = [(s, a) for u, s, a in grid if u == v]
+        for (s, a), scores in _scores(model, x, rows, codes, vectors, play, v, choices, classes):
             for b in bias:
                 sums[s, v, a, b] = sums.get((s, v, a, b), 0) + _judge(scores, codes, play, b)
     trials = [Trial(*key, *(total / plays).tolist()) for key, total in sums.items()]
@@ -161,8 +173,14 @@ def divide(labels: Tensor, shots: int, novel: float, seed: int) -> Play:
     return Play(tuple(sorted(order[away:])), tuple(sorted(order[:away])), **parts)
 
 
-def _shrinkages(model: Masil, given: Sequence[float | str]) -> Sequence[float | str]:
-    return given if model.embedding == "whitening" else (model.shrinkage,)
+def _tried(name: str, given: Sequence[Any] | None, usual: Sequence[Any], model: Masil, counts: bool) -> Sequence[Any]:
+    """Give the values to try of a parameter: those given, the usual ones, or the model's own where it has no effect."""
+    if counts:
+        return usual if given is None else given
+    if given is not None:
+        text = f"`{name}` is not tried: with this model's embedding and calibration it has no effect."
+        warnings.warn(text, NoEffectWarning, stacklevel=3)
+    return (getattr(model, name),)
 
 
 def _scores(
@@ -170,6 +188,7 @@ def _scores(
     x: Tensor,
     rows: Tensor,
     codes: Tensor,
+    vectors: Tensor | None,
     play: Play,
     v: int,
     choices: Sequence[tuple[float | str, Alpha]],
@@ -181,7 +200,7 @@ def _scores(
     base_names, novel_names = (tuple(classes[c] for c in own) for own in (play.base, play.novel))
     own = torch.searchsorted(torch.tensor(play.base), codes[play.fit])
     bank = fit_bank(rows[used], v, model.seed, max_iterations=1000)
-    frame = None if model.class_vectors is None else torch.as_tensor(model.class_vectors)[list(play.base)]
+    frame = None if vectors is None else vectors[list(play.base)]
     reconstructed = None
     if any(a == "auto" for _, a in choices):
         reconstructed = reconstruct_held_out(x[play.fit], own, rows[used], own.repeat_interleave(per), v, model.seed)

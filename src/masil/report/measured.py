@@ -68,8 +68,6 @@ def _detail(record: RunRecord, recipe: str | None) -> str:
     parts = [record.backbone, origin, draws_of(record)]
     if record.flip:
         parts.append("mirrored views")
-    if record.mode == "paper":
-        parts.append("epoch chosen on base test images")
     return ", ".join(parts)
 
 

@@ -14,10 +14,7 @@ def provenance(record: RunRecord) -> Iterator[tuple[str, str]]:
     yield "command", record.command
     yield "backbone", f"{record.backbone}, weights {record.weights}"
     yield "base session", f"recipe {record.recipe}" if record.recipe else "not trained"
-    yield (
-        "model",
-        "the last epoch's" if record.mode == "strict" else "the epoch chosen on base test images, as in the paper",
-    )
+    yield "model", "the last epoch's"
     yield "shots", _shots(record)
     yield "seed", str(record.seed)
     if record.parameters:

@@ -2,7 +2,7 @@
 
 from masil.training.muon import Muon
 from masil.training.recipe import Average, Mixing, MuonSettings, Objective, Recipe, Sgd, Tuning, Watch
-from masil.training.recipes import RECIPES, recipe
+from masil.training.recipes import RECIPES, USUAL, recipe, usual_recipe
 from masil.training.schedule import Schedule
 from masil.training.session import DivergedError
 from masil.training.trained import Trained, compact, load_trained, save_weights
@@ -11,6 +11,7 @@ from masil.training.virtual import fusion_shares
 
 __all__ = [
     "RECIPES",
+    "USUAL",
     "Average",
     "DivergedError",
     "Mixing",
@@ -29,4 +30,5 @@ __all__ = [
     "recipe",
     "save_weights",
     "train",
+    "usual_recipe",
 ]

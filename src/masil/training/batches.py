@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import NamedTuple, final
 
 import torch
@@ -106,6 +107,16 @@ def count_classes(images: Images) -> int:
             "Add one, or leave the class for a later session."
         )
     return k
+
+
+def read_names(names: Sequence[str], classes: int) -> tuple[str, ...]:
+    """Check the names of classes 0, 1, …: one for each, and no two alike."""
+    found = tuple(names)
+    if len(found) != classes:
+        raise InputError(f"{len(found)} names were given for {classes} classes; label i is the class `names[i]`.")
+    if twice := [name for place, name in enumerate(found) if name in found[:place]]:
+        raise InputError(f"Two classes are called '{twice[0]}'; each needs a name of its own.")
+    return found
 
 
 def _split(labels: Tensor, holdout: int, seed: int) -> tuple[Tensor, Tensor]:

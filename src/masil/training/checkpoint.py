@@ -37,6 +37,7 @@ class Checkpoint:
     history: list[dict[str, Any]] = field(default_factory=list)
     running: Mapping[str, float] = field(default_factory=dict)  # sums over the steps of the current epoch
     averaged: int = 0  # how many steps the average has seen
+    names: tuple[str, ...] | None = None  # of the classes, in the order of their labels; older checkpoints have none
 
     @property
     def finished(self) -> bool:
@@ -62,6 +63,7 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
         "history": checkpoint.history,
         "running": dict(checkpoint.running),
         "averaged": checkpoint.averaged,
+        "names": checkpoint.names,
     }
     tensors = {key: value.detach().cpu().contiguous() for key, value in checkpoint.tensors.items()}
     target = folder / FILE
@@ -91,13 +93,21 @@ def read_checkpoint(folder: Path) -> Checkpoint | None:
     try:
         described = json.loads(header["session"])
         recipe = Recipe.from_json(described.pop("recipe"))
-        return Checkpoint(recipe=recipe, tensors=tensors, **described)
+        names = described.pop("names", None)
+        return Checkpoint(recipe=recipe, tensors=tensors, names=None if names is None else tuple(names), **described)
     except (KeyError, ValueError, TypeError, InputError) as error:
         raise StorageError(f"The checkpoint {path} holds a description that cannot be read ({error}).") from error
 
 
-def check_fits(checkpoint: Checkpoint, recipe: Recipe, backbone: Mapping[str, Any], data: str, folder: Path) -> None:
-    """Refuse a checkpoint of another backbone, recipe or set of images."""
+def check_fits(
+    checkpoint: Checkpoint,
+    recipe: Recipe,
+    backbone: Mapping[str, Any],
+    data: str,
+    folder: Path,
+    names: tuple[str, ...] | None = None,
+) -> None:
+    """Refuse a checkpoint of another backbone, recipe or set of images, or of classes with other names."""
     path = folder / FILE
     way_out = "Choose another folder, or start again with resume=False."
     if dict(checkpoint.backbone) != json.loads(json.dumps(dict(backbone))):
@@ -107,6 +117,9 @@ def check_fits(checkpoint: Checkpoint, recipe: Recipe, backbone: Mapping[str, An
         raise StorageError(f"{path} is a checkpoint of another recipe ({'; '.join(different[:3])}). {way_out}")
     if checkpoint.data != data:
         raise StorageError(f"{path} was trained on other images, labels or image sizes than these. {way_out}")
+    for label, (there, here) in enumerate(zip(checkpoint.names or (), names or (), strict=False)):
+        if there != here:
+            raise StorageError(f"In {path} class {label} is called '{there}', here '{here}'. {way_out}")
 
 
 def fill(module: nn.Module, state: Mapping[str, Tensor], path: Path) -> None:

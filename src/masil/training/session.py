@@ -44,11 +44,19 @@ class Session:
     """Network, optimiser and average at `epoch` and `step`."""
 
     def __init__(
-        self, backbone: Backbone, batches: Batches, recipe: Recipe, engine: Engine, world: World, folder: Path
+        self,
+        backbone: Backbone,
+        batches: Batches,
+        recipe: Recipe,
+        engine: Engine,
+        world: World,
+        folder: Path,
+        names: tuple[str, ...] | None = None,
     ) -> None:
         if recipe.objective.contrast and world.size > 1:
             raise InputError("The contrastive loss compares the images of one batch and so needs one process.")
         self.batches, self.recipe, self.engine, self.world, self.folder = batches, recipe, engine, world, folder
+        self.names = names  # of the classes
         self.config = backbone.config()
         own = copy.deepcopy(backbone).requires_grad_(True)
         with_small_maps(own)
@@ -182,6 +190,7 @@ class Session:
             history=self.history,
             running=self.running,
             averaged=averaged,
+            names=self.names,
         )
 
     def save(self) -> None:
@@ -194,7 +203,8 @@ class Session:
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Take up a run where its checkpoint left it."""
-        check_fits(checkpoint, self.recipe, self.config, self.batches.key, self.folder)
+        check_fits(checkpoint, self.recipe, self.config, self.batches.key, self.folder, self.names)
+        self.names = self.names or checkpoint.names
         path = self.folder / FILE
         fill(self.network, checkpoint.part("network"), path)
         self.optimiser.load(checkpoint.part("optimiser"))

@@ -36,6 +36,7 @@ class Trained:
     projection: Projection | None
     history: tuple[Row, ...]
     recipe: Recipe
+    names: tuple[str, ...] | None = None  # of the classes, in the order of the vectors; older base sessions have none
 
 
 def load_trained(folder: Path | str, backbone: Backbone | None = None) -> Trained:
@@ -57,6 +58,7 @@ def trained(checkpoint: Checkpoint, backbone: Backbone, source: Path) -> Trained
         projection=None if projection is None else projection.eval().requires_grad_(False),
         history=tuple(checkpoint.history),
         recipe=recipe,
+        names=checkpoint.names,
     )
 
 

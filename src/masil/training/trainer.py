@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from masil.backbones import Backbone, create
 from masil.data import Images
 from masil.hardware import resolve_device
 from masil.progress import bar, quiet
-from masil.training.batches import Batches
+from masil.training.batches import Batches, read_names
 from masil.training.checkpoint import FILE, read_checkpoint
 from masil.training.distributed import World, joined, own_device
 from masil.training.engine import choose_engine, share_cores
@@ -24,6 +25,7 @@ def train(
     recipe: Recipe | str,
     folder: Path | str,
     *,
+    names: Sequence[str] | None = None,
     device: str = "auto",
     precision: str = "auto",
     resume: bool = True,
@@ -32,6 +34,7 @@ def train(
 ) -> Trained:
     """Train a backbone on images labelled 0 … k−1 (Eq. obj), and keep checkpoint and history in `folder`.
 
+    `names[i]` is what class i is called. They are kept, so that a learner finds the vector of each class by its name.
     A run that was killed goes on from its last checkpoint, written after each epoch and after every `checkpoint_steps`
     steps, to the weights it would have reached unbroken; a finished run gives its result at once. `backbone`, a network
     of one's own, takes the place of the recipe's and receives the trained weights. Under torchrun all processes train
@@ -46,7 +49,8 @@ def train(
         batches = Batches(images, recipe, plain.framing.resize, target)
         world.check_batch(batches.batch)
         engine = choose_engine(target, precision, recipe, batches.steps, world)
-        session = Session(plain, batches, recipe, engine, world, folder)
+        called = None if names is None else read_names(names, batches.classes)
+        session = Session(plain, batches, recipe, engine, world, folder, called)
         _take_up(session, folder, resume, world)
         if session.epoch < recipe.epochs:
             _run(session, checkpoint_steps, world)
@@ -70,6 +74,8 @@ def _take_up(session: Session, folder: Path, resume: bool, world: World) -> None
         session.begin()
     else:
         session.restore(saved)
+        if session.names != saved.names:
+            session.save()  # it was trained before names were kept
     world.wait()
 
 
