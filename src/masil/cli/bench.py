@@ -56,9 +56,11 @@ def bench(
     from masil.errors import InputError, lookup
     from masil.methods import METHODS
     from masil.protocol import PROTOCOLS
+    from masil.report import check_drawing
 
     if draws is not None and standard:
         raise InputError(f"--draws {draws} and --standard name different shots; give one of the two.")
+    check_drawing()  # now rather than after the last cell: the report has figures
     shape = lookup("protocol", protocol, PROTOCOLS)
     chosen = list(METHODS) if methods == "all" else [name.strip() for name in methods.split(",") if name.strip()]
     for name in chosen:
