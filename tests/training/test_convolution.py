@@ -98,6 +98,7 @@ def test_autocast_takes_the_usual_way() -> None:
         assert torch.equal(SmallMapConv2d(conv)(x), conv(x))
 
 
+@pytest.mark.filterwarnings("ignore:Guards may run slower on Python 3.13.0")  # advice of torch, and of no other Python
 def test_it_is_one_graph_to_the_compiler() -> None:
     module = nn.Sequential(nn.Conv2d(128, 128, 3, padding=1, bias=False), nn.ReLU())
     with_small_maps(module)
