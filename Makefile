@@ -4,9 +4,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check setup clean
+.PHONY: demo test check setup setup-demo clean
 
-demo: setup
+demo: setup-demo
 	$(BIN)/masil run characters --out runs/demo --resume
 
 # A process a core and a thread a process: tests are small, and threads that wait for one another cost more than they bring.
@@ -22,7 +22,10 @@ check: setup
 	$(BIN)/python scripts/api_reference.py --check
 
 setup:
-	@$(PYTHON) scripts/setup.py
+	@$(PYTHON) scripts/setup.py dev
+
+setup-demo:
+	@$(PYTHON) scripts/setup.py demo
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -151,3 +151,13 @@ def test_ctrl_c_is_exit_code_130_and_keeps_finished_draws(
     record = read_run(tmp_path / "out")
     assert [draw.draw for draw in record.draws] == [0]
     assert record.command.startswith("masil run squares --method d-cosine")
+
+
+def test_figures_that_cannot_be_drawn_are_refused_before_the_first_session(
+    options: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(InputError, match="Figures are an extra of masil"):
+        masil(*options, "--out", "out")
+    assert not Path("out").exists()
+    assert "average" in masil(*options)  # without a report, none are needed

@@ -137,6 +137,7 @@ def test_in_bfloat16_a_map_of_two_takes_the_dense_product(monkeypatch: pytest.Mo
     torch.testing.assert_close(product.float(), usual.float(), atol=2**-7, rtol=2**-7)
 
 
+@pytest.mark.filterwarnings("ignore:Guards may run slower on Python 3.13.0")  # advice of torch, and of no other Python
 def test_it_is_one_graph_to_the_compiler() -> None:
     module = nn.Sequential(nn.Conv2d(128, 128, 3, padding=1, bias=False), nn.ReLU())
     with_small_maps(module)

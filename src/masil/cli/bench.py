@@ -57,11 +57,13 @@ def bench(
     from masil.errors import InputError, lookup
     from masil.methods import METHODS
     from masil.protocol import PROTOCOLS
+    from masil.report import check_drawing
 
     options.refuse_other_backbone(backbone, weights, checkpoint, recipe)
     options.refuse_file(out)
     if draws is not None and standard:
         raise InputError(f"--draws {draws} and --standard name different shots; give one of the two.")
+    check_drawing()  # now rather than after the last cell: the report has figures
     shape = lookup("protocol", protocol, PROTOCOLS)
     if standard and not has_standard_shots(shape.dataset):
         raise InputError(f"The field has no standard shots of '{shape.dataset}'; play draws of them with --draws.")

@@ -56,6 +56,7 @@ def run(
     from masil.errors import InputError, lookup
     from masil.methods import METHODS
     from masil.protocol import PROTOCOLS
+    from masil.report import check_drawing
     from masil.training import recipe as recipe_called
 
     options.refuse_other_backbone(backbone, weights, checkpoint, recipe)
@@ -66,6 +67,8 @@ def run(
         raise InputError("--resume goes on with the run in a folder; name it with --out.")
     if recipe is not None and out is None:
         raise InputError("--recipe trains a base session in OUT/base; name the folder with --out.")
+    if out is not None:
+        check_drawing()  # now rather than after the last session: the report has figures
     shape, factory = lookup("protocol", protocol, PROTOCOLS), lookup("method", method, METHODS)
     setting = prepare(
         shape, backbone=backbone, weights=weights, checkpoint=checkpoint, data=data, download=download, flip=flip,

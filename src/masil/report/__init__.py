@@ -1,6 +1,6 @@
 """Tables, figures and one HTML file of what was measured, beside what was published."""
 
-from masil.report.canvas import save
+from masil.report.canvas import check_drawing, save
 from masil.report.facts import PublishedRow, published, published_ablation, published_concept_cosines
 from masil.report.figures_concepts import concept_gallery
 from masil.report.figures_curves import Curve, Point, accuracy_by_session, accuracy_by_time, base_and_novel
@@ -30,6 +30,7 @@ __all__ = [
     "accuracy_by_time",
     "balance_table",
     "base_and_novel",
+    "check_drawing",
     "collapse_by_epoch",
     "concept_gallery",
     "concept_table",
