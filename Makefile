@@ -7,7 +7,7 @@ BIN := .venv/bin
 .PHONY: demo test check setup setup-demo clean
 
 demo: setup-demo
-	$(BIN)/masil run characters --out runs/demo --resume
+	$(BIN)/masil run characters --out runs/demo
 
 # A process a core and a thread a process: tests are small, and threads that wait for one another cost more than they bring.
 test: check

@@ -7,11 +7,12 @@ from masil.report.figures_curves import Curve, Point, accuracy_by_session, accur
 from masil.report.figures_geometry import collapse_by_epoch, confusion, cosines_by_session, embeddings_by_session
 from masil.report.page import html_report, write_report
 from masil.report.pictures import Picture, pictures
+from masil.report.provenance import fault
 from masil.report.render_html import html_table
 from masil.report.render_latex import latex_table
 from masil.report.render_markdown import markdown_table
 from masil.report.render_terminal import terminal_table
-from masil.report.results import read_results, results_latex, results_markdown, tables
+from masil.report.results import read_results, result_name, results_latex, results_markdown, tables
 from masil.report.table import Cell, Column, Group, Row, Table
 from masil.report.tables import ablation_table, balance_table, concept_table, session_table
 
@@ -37,6 +38,7 @@ __all__ = [
     "confusion",
     "cosines_by_session",
     "embeddings_by_session",
+    "fault",
     "html_report",
     "html_table",
     "latex_table",
@@ -46,6 +48,7 @@ __all__ = [
     "published_ablation",
     "published_concept_cosines",
     "read_results",
+    "result_name",
     "results_latex",
     "results_markdown",
     "save",
