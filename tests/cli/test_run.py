@@ -153,7 +153,7 @@ def test_ctrl_c_is_exit_code_130_and_keeps_finished_draws(
     assert "finished draws are kept in out; the same command goes on." in capsys.readouterr().err
     record = read_run(tmp_path / "out" / "d-cosine")
     assert [draw.draw for draw in record.draws] == [0]
-    assert record.command.startswith("masil run squares --method d-cosine")
+    assert record.draws[0].stamp.command.startswith("masil run squares --method d-cosine")
 
 
 def test_figures_that_cannot_be_drawn_are_refused_before_the_first_session(

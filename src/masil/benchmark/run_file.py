@@ -106,15 +106,15 @@ def check_format(value: Any, source: Path, form: str, version: int, title: str) 
         raise StorageError(f"{source} is not {title}: its format should be '{form}' but is {found!r}.")
     if not isinstance(value.get("version"), int):
         raise damaged(source, KeyError("version"))
-    if "checksum" in value and value["checksum"] != sealed(value)["checksum"]:
-        raise StorageError(
-            f"{source} was changed after it was written: its checksum does not fit. Take it from where it came, or "
-            "play it again."
-        )
     if value["version"] > version:
         raise StorageError(
             f"{source} has version {value['version']} of the format '{form}', but this masil reads versions up to "
             f"{version}; a newer masil wrote it. Update masil to read it."
+        )
+    if "checksum" in value and value["checksum"] != sealed(value)["checksum"]:
+        raise StorageError(
+            f"{source} was changed after it was written: its checksum does not fit. Take it from where it came, or "
+            "play it again."
         )
 
 
