@@ -1,5 +1,6 @@
 """What holds for every method, whatever it is."""
 
+import copy
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -18,7 +19,8 @@ SMALLER: dict[str, dict[str, Any]] = {"ranpac": {"features": 200}, "masil": {"co
 LOOSE = ("regularizer",)  # ties to old weights are soft, so base classes give way: .89, and .84 to .90 on other draws
 ON_A_BASE_FRAME = ("masil-paper", "nc-etf-cf")  # all embeddings are drawn to eight vectors; that is what they show
 pytestmark = [
-    pytest.mark.parametrize("name", METHODS),
+    # One process plays a method for all of its tests.
+    pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in METHODS]),
     pytest.mark.usefixtures("one_thread"),
     pytest.mark.filterwarnings("ignore::masil.concepts.NMFConvergenceWarning"),
 ]
@@ -93,7 +95,7 @@ def test_the_same_seed_gives_the_same_and_inputs_are_left_alone(name: str) -> No
 
 
 def test_fit_forgets_what_was_before(name: str) -> None:
-    method, _ = play(name)
+    method = copy.deepcopy(played(name)[0])
     method.fit(*BASE_ROWS)
     assert torch.equal(method.predict(ASKED[0]), played(name)[1][0])
 
