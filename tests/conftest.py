@@ -2,10 +2,11 @@
 
 import os
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import settings
 
 # Speed is judged in benchmarks/, not by a busy test machine. Where CI is set, examples are the same every time, so that
@@ -37,6 +38,15 @@ def data_folder() -> str:
 def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep tests away from the user's cache; one cache folder serves a whole test run."""
     monkeypatch.setenv("MASIL_CACHE", str(_cache(tmp_path_factory)))
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Compute on one thread: only then does a repeated call add in the same order, and give the same bits."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 def _cache(factory: pytest.TempPathFactory) -> Path:

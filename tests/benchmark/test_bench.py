@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import joblib
+import numpy as np
 import pytest
 
 from masil.benchmark import bench, read_run, run
@@ -19,6 +20,7 @@ from masil.benchmark.child import end_children
 from masil.errors import InputError, StorageError, UnknownNameError
 from masil.methods import METHODS, DCosine, Teen
 
+FEWEST = 16  # images that a session is tested on: four of each base class
 GRID = importlib.import_module("masil.benchmark.grid")
 
 # Methods of a user's own, in a module of their own: children and clusters find it on the path.
@@ -75,7 +77,9 @@ SCRIPT = """
 
     class Slow(Silent):  # from the second cell on
         def learn(self, activations, labels):
-            time.sleep(60 if CELLS.exists() else 0)
+            if CELLS.exists():
+                Path("under way").touch()
+                time.sleep(60)
 
     setting = Setting(SHAPE, squares(), create("resnet20", width=0.5), "none", device="cpu", store=Shelf())
     bench(setting, {"slow": Slow}, 4, out="out", jobs=1)
@@ -108,15 +112,17 @@ def in_this_process(task: bytes, arrays):
     return function(*arguments, **arrays)
 
 
-def accuracies(record) -> list[list[float]]:
-    return [[row.accuracy for row in draw.sessions] for draw in record.draws]
+def assert_same_answers(one, other) -> None:
+    """A child may have other threads, and an image that lies between two classes another answer, but no more than one."""
+    both = [[[row.accuracy for row in draw.sessions] for draw in record.draws] for record in (one, other)]
+    np.testing.assert_allclose(*both, atol=100 / FEWEST + 1e-6)
 
 
 def test_a_grid_finds_what_single_runs_find(setting, tmp_path: Path) -> None:
     records = bench(setting, ["d-cosine", "fecam"], 2, out=tmp_path, jobs=2)
     assert [record.method for record in records] == ["d-cosine", "fecam"]
     for record in records:
-        assert accuracies(record) == accuracies(run(setting, record.method, 2))
+        assert_same_answers(record, run(setting, record.method, 2))
         assert read_run(tmp_path / record.method) == record
     assert setting.store.asked[:4] == [24, 32, 12, 12]  # every activation once, before the first cell
 
@@ -168,7 +174,7 @@ def test_a_cluster_of_two_workers_takes_the_grid_over(setting, bad, tmp_path: Pa
         table = {"d-cosine": DCosine, "dies": bad.Dies, "silent": bad.Silent}
         records = bench(setting, table, 1, out=tmp_path, failed=lambda *failure: failures.append(failure))
     assert [record.method for record in records] == ["d-cosine", "silent"]
-    assert accuracies(records[0]) == accuracies(run(setting, "d-cosine", 1))
+    assert_same_answers(records[0], run(setting, "d-cosine", 1))
     assert failures == [("dies", 0, "its process ended with code 7")]
 
 
@@ -219,10 +225,9 @@ def test_ctrl_c_stops_at_once_and_leaves_no_process(bad, tmp_path: Path) -> None
     try:
         cells = tmp_path / "out" / "cells"
         for _ in range(4000):
-            if list(cells.glob("slow-draw-0-*.json")) or script.poll() is not None:
+            if (tmp_path / "under way").exists() or script.poll() is not None:
                 break
             time.sleep(0.05)
-        time.sleep(0.3)  # the next cell is under way
         os.killpg(script.pid, signal.SIGINT)
         _, said = script.communicate(timeout=60)
     finally:
