@@ -113,7 +113,7 @@ def in_this_process(task: bytes, arrays):
 
 
 def assert_same_answers(one, other) -> None:
-    """A child may have other threads, and an image that lies between two classes another answer, but no more than one."""
+    """A child may have other threads, and an image between two classes another answer, but no more than one."""
     both = [[[row.accuracy for row in draw.sessions] for draw in record.draws] for record in (one, other)]
     np.testing.assert_allclose(*both, atol=100 / FEWEST + 1e-6)
 
@@ -262,7 +262,7 @@ def test_cells_are_used_again_only_where_nothing_changed(setting, tmp_path: Path
     assert read_run(tmp_path / "teen").parameters == {"a": 0.5, "temperature": 8.0}
     monkeypatch.setattr("masil.__version__", "9.9")
     assert played() == ["teen-draw-0-"]
-    monkeypatch.setattr("masil.benchmark.cell.code_of", lambda _: "other code")
+    monkeypatch.setattr("masil.benchmark.cell.package_code", lambda: "other code")
     monkeypatch.setattr(GRID, "in_child", in_this_process)
     assert played() == ["teen-draw-0-"]
     assert {path.parent.name[:4] for path in tmp_path.glob("*/run.json")} == {"teen"}
@@ -290,7 +290,7 @@ def test_every_cell_is_stamped_when_it_is_played(setting, tmp_path: Path) -> Non
 
 
 def test_code_that_changes_under_a_grid_is_refused(setting, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("masil.benchmark.cell.code_of", lambda _: "what the parent saw")  # children see the truth
+    monkeypatch.setattr("masil.benchmark.cell.package_code", lambda: "what the parent saw")  # children see the truth
     failures = []
     assert bench(setting, ["d-cosine"], 1, out=tmp_path, jobs=1, failed=lambda *failure: failures.append(failure)) == []
     assert "The code was changed while the grid was playing" in failures[0][2]

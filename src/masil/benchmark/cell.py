@@ -22,7 +22,7 @@ import masil
 from masil.benchmark.cost import model_bytes, peak_bytes
 from masil.benchmark.material import lessons, shots_checksum
 from masil.benchmark.play import Lesson, Played, play
-from masil.benchmark.provenance import Stamp, code_of, commit, machine, versions
+from masil.benchmark.provenance import Stamp, commit, machine, own_code, package_code, versions
 from masil.benchmark.record import DrawRecord, draw_record
 from masil.benchmark.run_file import check_format, damaged, draw_from_json, sealed
 from masil.benchmark.setting import Setting
@@ -118,7 +118,7 @@ class Cell:
         """Play the draw and keep its record."""
         if self.threads is not None:
             torch.set_num_threads(self.threads)
-        if code_of(self.entry.factory) != self.inputs["code"]:
+        if package_code() != self.inputs["code"]:
             raise StorageError("The code was changed while the grid was playing; run the same command again.")
         started, start = datetime.now(UTC), time.perf_counter()
         stream = lessons(self.protocol, arrays)
@@ -208,7 +208,8 @@ def cells(
         "weights": setting.fingerprint,
         "data": setting.checksum,
         "version": masil.__version__,
-        "code": code_of(entry.factory),
+        "code": package_code(),
+        "own_code": own_code(entry.factory),
     }
     for draw in draws:
         inputs = {**shared, "draw": draw, "shots": shots_checksum(setting, draw)}

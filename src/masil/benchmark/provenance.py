@@ -84,15 +84,13 @@ def package_code() -> str:
     return state.hexdigest()
 
 
-def code_of(method: Callable[..., Any]) -> str:
-    """Give the checksum of the code that a method's figures follow from: the package's, and its own where it is not."""
-    if method.__module__.partition(".")[0] == "masil":
-        return package_code()
+def own_code(method: Callable[..., Any]) -> str | None:
+    """Give the sha256 of the file of a method that is not the package's; None where it is, or has no file."""
     with suppress(OSError, TypeError):
         source = inspect.getsourcefile(method)
-        own = Path(source).read_bytes() if source else inspect.getsource(method).encode()
-        return hashlib.sha256(package_code().encode() + own).hexdigest()
-    return package_code()  # typed into an interpreter: there is no source to be read
+        if source and method.__module__.partition(".")[0] != "masil":
+            return hashlib.sha256(Path(source).read_bytes()).hexdigest()
+    return None
 
 
 def machine(device: str) -> dict[str, Any]:
