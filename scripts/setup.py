@@ -1,6 +1,7 @@
 """Make `.venv` and install masil into it, once; say in a sentence what is wrong when that fails.
 
-Run by `make demo` and `make test`. Written for old Pythons too, so that a wrong one gets a sentence.
+`make demo` runs `setup.py demo`, which installs what the demo needs; `make test` runs `setup.py dev`, which adds what
+checks the code. Written for old Pythons too, so that a wrong one gets a sentence.
 """
 
 import hashlib
@@ -11,17 +12,28 @@ import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 VENV = os.path.join(ROOT, ".venv")
-STAMP = os.path.join(VENV, "masil-setup.sha256")
 LEAST = (3, 11)
 NEWER = ("python3.13", "python3.12", "python3.11", "python3.14")
-SPACE = 3 * 1024**3  # what torch and the rest take unpacked, with room for pip's temporary files
+SPACE = 3 * 1024**3  # what torch's CPU build and the rest take unpacked, with room for pip's temporary files
+EXTRAS = {"demo": "report", "dev": "dev"}  # dev has all that demo has
+# Python compiles a file when it is first imported; to compile all of torch's beforehand takes longer than the demo.
+FROM_INDEX = ("install", "--no-compile", "-c", os.path.join(ROOT, "constraints.txt"))
 CHARACTERS = "miniworld==2.1.0"  # only its pictures are used, so none of its requirements
+READ_BUILD = "from masil.hardware import torch_build, torch_version; print(torch_version(), torch_build(), sep='|')"
+# How to get another build of torch than the one that pip took.
+FOR_GPU = "for a GPU, install a torch of your own and masil beside it, as README.md says"
+FOR_CPU = (
+    "the CPU build is far smaller: rm -r .venv, then the same command with "
+    "PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu"
+)
 
 
-def main():
+def main(mode="dev"):
     """Bring `.venv` up to date with pyproject.toml and constraints.txt; do nothing where it is already."""
+    if mode not in EXTRAS:
+        stop("There is no mode '" + mode + "'; it is one of: " + ", ".join(sorted(EXTRAS)) + ".")
     wanted = fingerprint()
-    if os.path.exists(STAMP) and open(STAMP).read() == wanted:
+    if is_done(mode, wanted):
         return
     python = find_python()
     check_disk()
@@ -30,12 +42,28 @@ def main():
     if subprocess.call([python, "-m", "venv", VENV]) != 0:
         stop("The virtual environment .venv could not be made; on Debian or Ubuntu, install the package python3-venv.")
     say("[2/3] installing masil and what it needs (torch is large: some minutes)")
-    pip(bin_folder, "install", "-c", os.path.join(ROOT, "constraints.txt"), "-e", ROOT + "[dev]")
+    pip(bin_folder, *FROM_INDEX, "-e", ROOT + "[" + EXTRAS[mode] + "]")
+    say("      " + which_torch(bin_folder))
     say("[3/3] installing the embedded pictures of handwritten characters")
-    pip(bin_folder, "install", "--no-deps", CHARACTERS)
-    with open(STAMP, "w") as file:
+    pip(bin_folder, *FROM_INDEX, "--no-deps", CHARACTERS)
+    with open(stamp(mode), "w") as file:
         file.write(wanted)
     say("set-up is complete")
+
+
+def is_done(mode, wanted):
+    """Say whether `.venv` was made for this mode, or for dev, which has everything, from the files as they are."""
+    for name in (mode, "dev"):
+        if os.path.exists(stamp(name)):
+            with open(stamp(name)) as file:
+                if file.read() == wanted:
+                    return True
+    return False
+
+
+def stamp(mode):
+    """Name the file in `.venv` that says for which files a mode was installed."""
+    return os.path.join(VENV, "masil-setup-" + mode + ".sha256")
 
 
 def fingerprint():
@@ -74,6 +102,13 @@ def check_disk():
             "The disk that holds %s has %.1f GB free, and the set-up needs %.0f GB. Free some space and run it again."
             % (ROOT, free / 1024.0**3, SPACE / 1024.0**3)
         )
+
+
+def which_torch(bin_folder):
+    """Say in a line which build of torch was installed, and how to get the other."""
+    output = subprocess.check_output([os.path.join(bin_folder, "python"), "-c", READ_BUILD], universal_newlines=True)
+    version, build = output.strip().split("|")
+    return "torch is %s, the %s build; %s" % (version, build, FOR_GPU if build == "CPU" else FOR_CPU)
 
 
 def pip(bin_folder, *arguments):
@@ -116,4 +151,4 @@ def stop(sentence):
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:2])

@@ -66,7 +66,7 @@ def test_told_apart_by_weights_images_framing_and_flip(tmp_path: Path) -> None:
         shelf.get(tiny(), images().subset(list(range(N))[::-1]), **CHOICE),
     ]
     assert len(list(tmp_path.glob("*.npy"))) == len(found)
-    assert torch.equal(found[-1], found[0].flip(0))
+    torch.testing.assert_close(found[-1], found[0].flip(0), atol=1e-6, rtol=1e-5)  # another place in another batch
     assert not any(torch.equal(found[0], other) for other in found[1:])
 
 
@@ -109,7 +109,7 @@ def test_it_continues_after_an_error(tmp_path: Path, extracted: list[int], monke
         file.write(b"half a row")
     found = shelf.get(tiny(), images(), **CHOICE)
     assert extracted == [0, 2, 4, 6, 8, 10]
-    assert torch.equal(found, extract(tiny(), images(), **CHOICE))
+    torch.testing.assert_close(found, extract(tiny(), images(), **CHOICE), atol=1e-6, rtol=1e-5)
     assert not part.exists()
 
 
@@ -211,7 +211,7 @@ def test_killed_in_the_middle(tmp_path: Path, extracted: list[int]) -> None:
         assert child.wait() == -signal.SIGKILL
     found = ActivationStore(tmp_path).get(tiny(), images(), **CHOICE)
     assert 0 < len(extracted) < N // 2
-    assert torch.equal(found, extract(tiny(), images(), **CHOICE))
+    torch.testing.assert_close(found, extract(tiny(), images(), **CHOICE), atol=1e-6, rtol=1e-5)
 
 
 def test_two_processes_at_once(tmp_path: Path, extracted: list[int]) -> None:
@@ -219,4 +219,4 @@ def test_two_processes_at_once(tmp_path: Path, extracted: list[int]) -> None:
         found = ActivationStore(tmp_path).get(tiny(), images(), **CHOICE)
         assert child.communicate()[0].strip() == str(N // 2)
     assert extracted == []
-    assert torch.equal(found, extract(tiny(), images(), **CHOICE))
+    torch.testing.assert_close(found, extract(tiny(), images(), **CHOICE), atol=1e-6, rtol=1e-5)

@@ -1,23 +1,27 @@
 import importlib
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import textwrap
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import joblib
+import numpy as np
 import pytest
 
 from masil.benchmark import bench, read_run, run
 from masil.benchmark.child import end_children
 from masil.errors import InputError, StorageError, UnknownNameError
-from masil.methods import METHODS, DCosine
+from masil.methods import METHODS, DCosine, Teen
 
-GRID = importlib.import_module("masil.benchmark.bench")  # the door has a function of the same name
+FEWEST = 16  # images that a session is tested on: four of each base class
+GRID = importlib.import_module("masil.benchmark.grid")
 
 # Methods of a user's own, in a module of their own: children and clusters find it on the path.
 MODULE = """
@@ -44,6 +48,21 @@ MODULE = """
     class Raises(Silent):
         def learn(self, activations, labels):
             raise RuntimeError("the moon is full")
+
+    class FailsLater(Silent):
+        def __init__(self, *, total=None, seed=0, marker=""):
+            super().__init__(total=total, seed=seed)
+            self.marker = marker
+
+        def learn(self, activations, labels):
+            if int(labels.min()) == 4:  # the first session of a draw
+                if os.path.exists(self.marker):
+                    raise RuntimeError("the moon is full")
+                open(self.marker, "w").close()
+
+    class Unmade(Silent):
+        def __init__(self, *, total=None, seed=0):
+            raise RuntimeError("no moon at all")
 """
 SCRIPT = """
     import time
@@ -58,7 +77,9 @@ SCRIPT = """
 
     class Slow(Silent):  # from the second cell on
         def learn(self, activations, labels):
-            time.sleep(60 if CELLS.exists() else 0)
+            if CELLS.exists():
+                Path("under way").touch()
+                time.sleep(60)
 
     setting = Setting(SHAPE, squares(), create("resnet20", width=0.5), "none", device="cpu", store=Shelf())
     bench(setting, {"slow": Slow}, 4, out="out", jobs=1)
@@ -85,15 +106,23 @@ def _children(bad):
     end_children()
 
 
-def accuracies(record) -> list[list[float]]:
-    return [[row.accuracy for row in draw.sessions] for draw in record.draws]
+def in_this_process(task: bytes, arrays):
+    """Play a packed cell without a child, so that what a test has patched holds for it."""
+    function, arguments = pickle.loads(task)
+    return function(*arguments, **arrays)
+
+
+def assert_same_answers(one, other) -> None:
+    """A child may have other threads, and an image that lies between two classes another answer, but no more than one."""
+    both = [[[row.accuracy for row in draw.sessions] for draw in record.draws] for record in (one, other)]
+    np.testing.assert_allclose(*both, atol=100 / FEWEST + 1e-6)
 
 
 def test_a_grid_finds_what_single_runs_find(setting, tmp_path: Path) -> None:
     records = bench(setting, ["d-cosine", "fecam"], 2, out=tmp_path, jobs=2)
     assert [record.method for record in records] == ["d-cosine", "fecam"]
     for record in records:
-        assert accuracies(record) == accuracies(run(setting, record.method, 2))
+        assert_same_answers(record, run(setting, record.method, 2))
         assert read_run(tmp_path / record.method) == record
     assert setting.store.asked[:4] == [24, 32, 12, 12]  # every activation once, before the first cell
 
@@ -116,13 +145,24 @@ def test_a_cell_that_dies_costs_only_itself_and_is_all_that_is_tried_again(
     (kept,) = (tmp_path / "cells").iterdir()
     written = kept.stat().st_mtime_ns
 
-    healed = {"dies": bad.Silent, "d-cosine": bad.Raises}
-    one, other = bench(setting, healed, 2, out=tmp_path, jobs=1)
-    assert [draw.draw for draw in one.draws] == [0, 1]
-    assert [draw.draw for draw in other.draws] == [0]  # kept from before
+    again = {"dies": bad.FailsLater, "d-cosine": DCosine}
+    marker = {"dies": {"marker": str(tmp_path / "marker")}}
+    one, other = bench(setting, again, 2, out=tmp_path, jobs=1, parameters=marker)
+    assert [draw.draw for draw in one.draws] == [0]
+    assert [draw.draw for draw in other.draws] == [0, 1]
     assert kept.stat().st_mtime_ns == written
-    assert other.extras["failed"] == {"1": "RuntimeError: the moon is full"}
-    assert "'d-cosine' failed on draw 1: RuntimeError: the moon is full" in caplog.text
+    assert one.given == one.parameters == marker["dies"]
+    assert one.failed == {"1": "RuntimeError: the moon is full"}
+    assert (one.asked, one.missing, other.missing) == ((0, 1), (1,), ())
+    assert "'dies' failed on draw 1: RuntimeError: the moon is full" in caplog.text
+
+
+def test_a_method_that_cannot_be_made_costs_only_itself(setting, bad, tmp_path: Path) -> None:
+    failures = []
+    table = {"unmade": bad.Unmade, "d-cosine": DCosine}
+    (record,) = bench(setting, table, 1, out=tmp_path, jobs=1, failed=lambda *failure: failures.append(failure))
+    assert record.method == "d-cosine"
+    assert failures == [("unmade", 0, "RuntimeError: no moon at all")]
 
 
 @pytest.mark.filterwarnings("ignore")  # of the cluster's own
@@ -134,7 +174,7 @@ def test_a_cluster_of_two_workers_takes_the_grid_over(setting, bad, tmp_path: Pa
         table = {"d-cosine": DCosine, "dies": bad.Dies, "silent": bad.Silent}
         records = bench(setting, table, 1, out=tmp_path, failed=lambda *failure: failures.append(failure))
     assert [record.method for record in records] == ["d-cosine", "silent"]
-    assert accuracies(records[0]) == accuracies(run(setting, "d-cosine", 1))
+    assert_same_answers(records[0], run(setting, "d-cosine", 1))
     assert failures == [("dies", 0, "its process ended with code 7")]
 
 
@@ -170,7 +210,8 @@ def test_cells_come_home_where_there_is_no_shared_disk(
     monkeypatch.setattr(GRID, "pack", lambda function, cell, *rest: (replace(cell, file=None), rest))
     monkeypatch.setattr(GRID, "in_child", lambda task, arrays: task[0].play(*task[1], **arrays))
     bench(setting, ["d-cosine"], 1, out=tmp_path, jobs=1)
-    assert json.loads((tmp_path / "cells" / "d-cosine-draw-0.json").read_text())["format"] == "masil-cell"
+    (file,) = (tmp_path / "cells").glob("d-cosine-draw-0-*.json")
+    assert json.loads(file.read_text())["format"] == "masil-cell"
 
 
 @pytest.mark.skipif(os.name != "posix", reason="sends a signal")
@@ -184,10 +225,9 @@ def test_ctrl_c_stops_at_once_and_leaves_no_process(bad, tmp_path: Path) -> None
     try:
         cells = tmp_path / "out" / "cells"
         for _ in range(4000):
-            if (cells / "slow-draw-0.json").exists() or script.poll() is not None:
+            if (tmp_path / "under way").exists() or script.poll() is not None:
                 break
             time.sleep(0.05)
-        time.sleep(0.3)  # the next cell is under way
         os.killpg(script.pid, signal.SIGINT)
         _, said = script.communicate(timeout=60)
     finally:
@@ -196,7 +236,7 @@ def test_ctrl_c_stops_at_once_and_leaves_no_process(bad, tmp_path: Path) -> None
             script.communicate()
     assert script.returncode in (130, -signal.SIGINT), said
     assert "KeyboardInterrupt" in said
-    assert [file.name for file in cells.iterdir()] == ["slow-draw-0.json"]
+    assert [file.name[:12] for file in cells.iterdir()] == ["slow-draw-0-"]
     with pytest.raises(ProcessLookupError):
         os.killpg(script.pid, 0)
 
@@ -205,6 +245,78 @@ def test_a_folder_of_another_grid_is_left_alone(setting, tmp_path: Path) -> None
     bench(setting, ["d-cosine"], 1, out=tmp_path, jobs=1)
     with pytest.raises(StorageError, match="holds another run: flip False there, True here. Choose another folder"):
         bench(replace(setting, flip=True), ["d-cosine"], 1, out=tmp_path)
+
+
+def test_cells_are_used_again_only_where_nothing_changed(setting, tmp_path: Path, monkeypatch) -> None:
+    def played(**options) -> list[str]:
+        before = set((tmp_path / "cells").glob("*.json"))
+        bench(setting, ["teen"], 1, out=tmp_path, jobs=1, **options)
+        return [file.name[:12] for file in set((tmp_path / "cells").glob("*.json")) - before]
+
+    assert played() == ["teen-draw-0-"]
+    assert played() == []
+    assert played(parameters={"teen": {"a": 0.25}}) == ["teen-draw-0-"]
+    assert played(parameters={"teen": {"a": 0.25}}) == played() == []
+    monkeypatch.setitem(Teen.__init__.__kwdefaults__, "temperature", 8.0)  # a default of the method changes
+    assert played() == ["teen-draw-0-"]
+    assert read_run(tmp_path / "teen").parameters == {"a": 0.5, "temperature": 8.0}
+    monkeypatch.setattr("masil.__version__", "9.9")
+    assert played() == ["teen-draw-0-"]
+    monkeypatch.setattr("masil.benchmark.cell.code_of", lambda _: "other code")
+    monkeypatch.setattr(GRID, "in_child", in_this_process)
+    assert played() == ["teen-draw-0-"]
+    assert {path.parent.name[:4] for path in tmp_path.glob("*/run.json")} == {"teen"}
+    assert len(list(tmp_path.glob("*/run.json"))) == 2  # with and without a chosen share
+
+
+def test_a_later_grid_adds_to_the_folder(setting, tmp_path: Path) -> None:
+    bench(setting, ["d-cosine"], 3, out=tmp_path, jobs=1)
+    bench(setting, ["teen"], 1, out=tmp_path, jobs=1)
+    (fewer,) = bench(setting, ["d-cosine"], 1, out=tmp_path, jobs=1)
+    assert [draw.draw for draw in fewer.draws] == [draw.draw for draw in read_run(tmp_path / "d-cosine").draws]
+    assert [draw.draw for draw in fewer.draws] == [0, 1, 2]
+    assert [draw.draw for draw in read_run(tmp_path / "teen").draws] == [0]
+
+
+def test_every_cell_is_stamped_when_it_is_played(setting, tmp_path: Path) -> None:
+    (first,) = bench(setting, ["d-cosine"], 1, out=tmp_path, jobs=1)
+    (both,) = bench(setting, ["d-cosine"], 2, out=tmp_path, jobs=1)
+    assert both.draws[0] == first.draws[0]  # its stamp is that of its own call
+    assert both.draws[0].stamp.started <= both.draws[1].stamp.started
+    assert both.draws[0].stamp.peak_bytes > 0
+    (cell, _) = sorted((tmp_path / "cells").glob("*.json"))
+    inputs = json.loads(cell.read_text())["inputs"]
+    assert {"parameters", "version", "code", "weights", "data", "shots", "draw", "seed"} <= inputs.keys()
+
+
+def test_code_that_changes_under_a_grid_is_refused(setting, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("masil.benchmark.cell.code_of", lambda _: "what the parent saw")  # children see the truth
+    failures = []
+    assert bench(setting, ["d-cosine"], 1, out=tmp_path, jobs=1, failed=lambda *failure: failures.append(failure)) == []
+    assert "The code was changed while the grid was playing" in failures[0][2]
+
+
+def test_a_cell_of_an_older_version_is_passed_over_and_one_changed_by_hand_refused(
+    setting, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "cells").mkdir()
+    (tmp_path / "cells" / "d-cosine-draw-0.json").write_text('{"format": "masil-cell", "version": 1}')
+    bench(setting, ["d-cosine"], 1, out=tmp_path, jobs=1)
+    assert "1 cells in" in caplog.text
+    assert "of an older masil, which noted no parameters; left out" in caplog.text
+    (file,) = (tmp_path / "cells").glob("d-cosine-draw-0-*.json")
+    file.write_text(file.read_text().replace('"average": ', '"average": 1'))
+    with pytest.raises(StorageError, match="was changed after it was written: its checksum does not fit"):
+        bench(setting, ["d-cosine"], 1, out=tmp_path, jobs=1)
+
+
+def test_parameters_belong_to_methods_that_are_played_and_have_them(setting, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="Parameters are given for 'fecam', which is not among the methods"):
+        bench(setting, ["teen"], 1, out=tmp_path, parameters={"fecam": {"power": 1.0}})
+    with pytest.raises(InputError, match="Method 'teen' has no parameter 'temprature'; did you mean 'temperature'?"):
+        bench(setting, ["teen"], 1, out=tmp_path, parameters={"teen": {"temprature": 1.0}})
+    with pytest.raises(InputError, match="what is to differ from its defaults as `parameters`"):
+        bench(setting, {"t": partial(Teen, a=0.1)}, 1, out=tmp_path)
 
 
 def test_a_method_with_a_base_session_of_its_own_trains_it(

@@ -60,12 +60,13 @@ def test_a_run_says_everything_needed_to_do_it_again(setting) -> None:
     assert [draw.draw for draw in record.draws] == [2, 5]
     assert [row.classes for row in record.draws[0].sessions] == [4, 6, 8]
     assert record.draws[0].average == pytest.approx(sum(row.accuracy for row in record.draws[0].sessions) / 3)
-    assert set(record.versions) == {"masil", "python", "torch", "numpy"}
-    assert record.machine["device"] == "cpu"
-    assert record.memory["model_bytes"] == 8 * 48 * 4  # eight class means
-    assert record.memory["peak_bytes"] > 10_000_000
-    assert len(record.data_checksum) == 64
-    assert record.command
+    stamp = record.draws[0].stamp
+    assert set(stamp.versions) == {"masil", "python", "torch", "numpy"}
+    assert stamp.machine["device"] == "cpu"
+    assert stamp.model_bytes == record.model_bytes == 8 * 48 * 4  # eight class means
+    assert stamp.peak_bytes > 10_000_000
+    assert stamp.command
+    assert [len(checksum) for checksum in (record.data_checksum, record.weights_checksum, record.code)] == [64] * 3
     assert record.extras["cosines"]["test"][2][0] > record.extras["cosines"]["test"][2][1]
 
 
@@ -106,58 +107,47 @@ def test_impossible_draws_are_refused(setting, draws) -> None:
         run(setting, "d-cosine", draws)
 
 
-def test_ctrl_c_keeps_finished_draws_and_resume_plays_the_rest(setting, stops, tmp_path: Path) -> None:
+def test_ctrl_c_keeps_finished_draws_and_the_same_call_plays_the_rest(setting, stops, tmp_path: Path) -> None:
     whole = run(setting, stops, 3)
     stops.played, stops.at = 0, 2
     with pytest.raises(KeyboardInterrupt):
         run(setting, stops, 3, out=tmp_path)
-    assert [draw.draw for draw in read_run(tmp_path).draws] == [0, 1]
+    assert [draw.draw for draw in read_run(next(tmp_path.glob("*/run.json"))).draws] == [0, 1]
     stops.played, stops.at = 0, 99
-    resumed = run(setting, stops, 3, out=tmp_path, resume=True)
+    resumed = run(setting, stops, 3, out=tmp_path)
     assert stops.played == 1
     assert same_figures(resumed, whole)
-    assert read_run(tmp_path) == resumed
+    assert read_run(tmp_path / "Stops") == resumed
 
 
-def test_a_finished_run_is_not_played_or_written_again(setting, stops, tmp_path: Path) -> None:
+def test_a_finished_run_is_not_played_again(setting, stops, tmp_path: Path) -> None:
     first = run(setting, stops, 2, out=tmp_path)
-    with pytest.raises(StorageError, match="holds this run already, with 2 finished draws. Add --resume"):
-        run(setting, stops, 2, out=tmp_path)
-    assert same_figures(run(setting, stops, 2, out=tmp_path, resume=True), first)
+    assert run(setting, stops, 2, out=tmp_path) == first
     assert stops.played == 2
 
 
-@pytest.mark.parametrize("resume", [True, False])
-def test_a_folder_with_another_run_is_left_alone(setting, tmp_path: Path, resume: bool) -> None:
+def test_a_folder_with_another_setting_is_left_alone(setting, tmp_path: Path) -> None:
     run(setting, "d-cosine", 1, out=tmp_path)
-    before = (tmp_path / "run.json").read_bytes()
-    with pytest.raises(StorageError, match="holds another run: method 'd-cosine' there, 'teen' here"):
-        run(setting, "teen", 1, out=tmp_path, resume=resume)
+    before = (tmp_path / "d-cosine" / "run.json").read_bytes()
     other = replace(setting, protocol=replace(setting.protocol, name="large", shot=2))
     with pytest.raises(StorageError, match="protocol 'small' there, 'large' here; shot 3 there, 2 here"):
-        run(other, "d-cosine", 1, out=tmp_path, resume=resume)
+        run(other, "d-cosine", 1, out=tmp_path)
     with pytest.raises(StorageError, match="seed 0 there, 4 here"):
-        run(setting, "d-cosine", 1, out=tmp_path, resume=resume, seed=4)
+        run(setting, "d-cosine", 1, out=tmp_path, seed=4)
     relabelled = replace(setting.dataset, train=setting.dataset.train.relabel(setting.dataset.train.labels.flip(0)))
     with pytest.raises(StorageError, match="other images or labels there than here"):
-        run(replace(setting, dataset=relabelled), "d-cosine", 1, out=tmp_path, resume=resume)
-    assert (tmp_path / "run.json").read_bytes() == before
-
-
-def test_a_record_without_its_draws_is_not_written_over(setting, tmp_path: Path) -> None:
-    (tmp_path / "run.json").write_text("{}")
-    with pytest.raises(StorageError, match="holds the run.json of another run"):
-        run(setting, "d-cosine", 1, out=tmp_path, resume=True)
+        run(replace(setting, dataset=relabelled), "d-cosine", 1, out=tmp_path)
+    assert (tmp_path / "d-cosine" / "run.json").read_bytes() == before
 
 
 def test_a_damaged_draw_is_said_to_be(setting, tmp_path: Path) -> None:
     run(setting, "d-cosine", 1, out=tmp_path)
-    file = tmp_path / "draws" / "draw-0.json"
+    (file,) = (tmp_path / "cells").glob("*.json")
     value = json.loads(file.read_text())
-    del value["seconds"]
+    del value["cosines"], value["checksum"]
     file.write_text(json.dumps(value))
-    with pytest.raises(StorageError, match="draw-0.json is damaged or was changed by hand: 'seconds' is missing"):
-        run(setting, "d-cosine", 1, out=tmp_path, resume=True)
+    with pytest.raises(StorageError, match="is damaged or was changed by hand: 'cosines' is missing"):
+        run(setting, "d-cosine", 1, out=tmp_path)
 
 
 def test_a_full_disk_costs_the_draw_under_way_and_no_other(
@@ -172,13 +162,13 @@ def test_a_full_disk_costs_the_draw_under_way_and_no_other(
 
     with monkeypatch.context() as patched:
         patched.setattr(Path, "write_bytes", full)
-        with pytest.raises(StorageError, match="The disk is full: .*draw-1.json was not written"):
+        with pytest.raises(StorageError, match="The disk is full: .*draw-1-.*json was not written"):
             run(setting, stops, 2, out=tmp_path)
-    assert [draw.draw for draw in read_run(tmp_path).draws] == [0]
+    assert [draw.draw for draw in read_run(next(tmp_path.glob("*/run.json"))).draws] == [0]
     assert not list(tmp_path.rglob("*.part"))
-    run(setting, stops, 2, out=tmp_path, resume=True)
+    run(setting, stops, 2, out=tmp_path)
     assert stops.played == 3
-    assert [draw.draw for draw in read_run(tmp_path).draws] == [0, 1]
+    assert [draw.draw for draw in read_run(next(tmp_path.glob("*/run.json"))).draws] == [0, 1]
 
 
 def test_an_unknown_method_is_suggested(setting) -> None:
@@ -191,5 +181,5 @@ def test_what_a_method_remarks_is_in_the_record(setting, tmp_path: Path) -> None
     cosines = record.extras["concept_cosine"]
     assert 0 <= cosines["plain"] <= 1
     assert cosines["centred"] < 0
-    assert read_run(tmp_path / "run.json").extras["concept_cosine"] == cosines
-    assert run(setting, "masil", 2, out=tmp_path, resume=True).extras["concept_cosine"] == cosines
+    assert read_run(tmp_path / "masil").extras["concept_cosine"] == cosines
+    assert run(setting, "masil", 2, out=tmp_path).extras["concept_cosine"] == cosines

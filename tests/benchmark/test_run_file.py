@@ -25,6 +25,28 @@ def test_a_field_of_older_files_is_passed_over(record: RunRecord, tmp_path: Path
     assert read_run(tmp_path) == record
 
 
+def test_a_file_of_version_1_is_read_and_known_to_be_untraced(record: RunRecord, tmp_path: Path) -> None:
+    new = run_to_json(record)
+    stamp = new["draws"][0]["stamp"]
+    old = {key: value for key, value in new.items() if key not in ("given", "weights_checksum", "code", "asked")}
+    old |= {key: stamp[key] for key in ("command", "versions", "machine", "started")}
+    old |= {"version": 1, "commit": "1a1d552-dirty", "seconds": 6.0, "memory": {"model_bytes": 7, "peak_bytes": 8}}
+    old["draws"] = [{key: value for key, value in draw.items() if key != "stamp"} for draw in new["draws"]]
+    (tmp_path / "run.json").write_text(json.dumps(old))
+    read = read_run(tmp_path)
+    assert [draw.sessions for draw in read.draws] == [draw.sessions for draw in record.draws]
+    assert (read.code, read.parameters, read.stamped("commit"), read.stamped("clean")) == ("", {}, ["1a1d552"], [False])
+    assert read.seconds == pytest.approx(6.0)
+    assert read.model_bytes == 7
+
+
+def test_a_record_that_was_changed_by_hand_is_refused(record: RunRecord, tmp_path: Path) -> None:
+    file = write_run(record, tmp_path)
+    file.write_text(file.read_text().replace('"accuracy": ', '"accuracy": 1', 1))
+    with pytest.raises(StorageError, match="was changed after it was written: its checksum does not fit"):
+        read_run(tmp_path)
+
+
 def test_means_stand_where_readers_look_first(record: RunRecord) -> None:
     value = run_to_json(record)
     assert list(value)[:7] == ["format", "version", "method", "protocol", "sessions", "summary", "draws"]
@@ -50,7 +72,7 @@ def test_one_draw_has_no_deviation(record: RunRecord) -> None:
         ("[1, 2]", "is not a run of masil: its format should be 'masil-run' but is 'list'"),
         ('{"format": "masil-cell", "version": 1}', "is not a run of masil: .* but is 'masil-cell'"),
         ("{}", "but is 'no format'"),
-        ('{"format": "masil-run", "version": 2}', "version 2 .* reads versions up to 1; a newer masil wrote it"),
+        ('{"format": "masil-run", "version": 3}', "version 3 .* reads versions up to 2; a newer masil wrote it"),
         ('{"format": "masil-run"}', "damaged or was changed by hand: 'version' is missing"),
         ('{"format": "masil-run", "version": 1, "draws": []}', "damaged or was changed by hand"),
         ('{"format": "masil-run", "version": 1, "draws": [7]}', "damaged or was changed by hand"),

@@ -59,7 +59,7 @@ def test_a_grid_is_a_line_a_method_and_failures_are_said(options: list[str], tmp
     assert "broken, draw 0: failed: RuntimeError: the moon is full" in said
     assert "The same command tries the failed cells again and no other." in said
     assert [draw.draw for draw in read_run(tmp_path / "out" / "d-cosine").draws] == [0, 1]
-    assert "The record and the report are in out: out/report.html" in said
+    assert "The records and the report are in out: out/report.html" in said
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 import importlib.util
 import json
+import platform
 import sys
 from dataclasses import replace
 
@@ -10,7 +11,7 @@ from typer.testing import CliRunner
 from masil import __version__
 from masil.cli.doctor import BRING, doctor
 from masil.data import DATASETS
-from masil.hardware import Hardware, torch_version
+from masil.hardware import Hardware, torch_build, torch_version
 from masil.hardware.answers import keep
 from masil.hardware.machine import key
 
@@ -65,7 +66,8 @@ def ask():
 def test_people_are_told_what_works_and_how_fast(ask):
     said = ask(HONEST)
     assert __version__ in said
-    assert torch_version() in said
+    assert f"{torch_version()} ({torch_build()} build)" in said
+    assert f"{platform.python_version()} ({sys.executable})" in " ".join(said.split())
     assert "float32; bfloat16 works, but is not clearly faster." in said
     assert "float32 256, bfloat16 150 GFLOP/s" in said
     assert "float32 1,234, bfloat16 900 images/s" in said

@@ -1,11 +1,13 @@
 """`masil report` on runs made up in memory."""
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
-from masil.benchmark import DrawRecord, RunRecord, SessionRow, write_run
+from masil.benchmark import DrawRecord, RunRecord, SessionRow, Stamp, parameters_now, read_run, write_record
 from masil.cli.app import app
 from masil.errors import StorageError
 
@@ -20,17 +22,23 @@ def results(tmp_path: Path) -> Path:
         SessionRow(0, 32, 90.0, 90.0, None, None, 1.0, 0.1),
         SessionRow(1, 37, 85.0, 88.0, 60.0, 71.4, 0.1, 0.1),
     )
-    run = RunRecord(
+    stamp = Stamp("1a1d552", True, "masil run", {"masil": "0.1.0"}, {"cores": 2}, "2026-01-02T03:04:05", 3.0, 4, 5)
+    record = RunRecord(
         method="masil", protocol="characters", dataset="characters", way=5, shot=5, base_classes=32,
-        backbone="efficientnet_lite0", weights="imagenet", recipe=None, parameters={},
-        draws=(DrawRecord(None, rows, 87.5, 5.0, 70.0),), seed=0, command="masil run", versions={"masil": "0.1.0"},
-        commit=None, data_checksum="0a", machine={"cores": 2}, started="2026-01-02T03:04:05+00:00", seconds=3.0,
-        memory={},
+        backbone="efficientnet_lite0", weights="imagenet", recipe=None, parameters={}, given={},
+        draws=(DrawRecord(None, rows, 87.5, 5.0, 70.0, stamp),), seed=0, weights_checksum="0b", data_checksum="0a",
+        code="0c", asked=(None,),
     )  # fmt: skip
-    folder = tmp_path / "results"
-    folder.mkdir()
-    write_run(run, tmp_path / "run").rename(folder / "a.json")
-    return folder
+    record = replace(record, parameters=parameters_now(record))
+    write_record(record, tmp_path / "results" / "a.json")
+    return tmp_path / "results"
+
+
+def change(results: Path, **changes: object) -> None:
+    record = read_run(results / "a.json")
+    stamps = {name: changes.pop(name) for name in ("clean", "commit") if name in changes}
+    draws = tuple(replace(draw, stamp=replace(draw.stamp, **stamps)) for draw in record.draws)
+    write_record(replace(record, draws=draws, **changes), results / "a.json")
 
 
 def test_the_terminal_is_the_default(results: Path) -> None:
@@ -61,6 +69,34 @@ def test_the_document_is_written_and_checked(results: Path, tmp_path: Path) -> N
     stale = report(results, "--check", file)
     assert stale.exit_code == 1
     assert f"is not what the runs say now; `masil report {results} -o {file}` brings it up to date." in stale.output
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"clean": False}, "was played with code that is in no commit"),
+        ({"clean": None, "commit": None}, "was played with code that is in no commit"),
+        ({"code": ""}, "is of an older masil, which noted neither parameters nor code"),
+        ({"asked": (None, 0, 1)}, "is incomplete: 2 of 3 draws are missing"),
+        ({"parameters": {"concepts": 3}}, "is older than its parameters: .*concepts was 3 and is 64"),
+    ],
+)
+def test_what_cannot_be_believed_is_refused_unless_it_says_so(results: Path, tmp_path: Path, changes, sentence) -> None:
+    file = tmp_path / "results.md"
+    assert report(results, "--keep", tmp_path / "kept").output == f"1 runs are in {tmp_path / 'kept'} now.\n"
+    (kept,) = (tmp_path / "kept").iterdir()
+    assert kept.name == "characters-efficientnet_lite0-standard-shots-masil.json"
+    assert read_run(kept) == read_run(results / "a.json")
+    change(results, **changes)
+    report(results, "-o", file)
+    for refused in (report(results, "--check", file), report(results, "--keep", tmp_path / "more")):
+        assert refused.exit_code == 1
+        assert re.search(sentence, refused.output)
+    assert not (tmp_path / "more").exists()
+    change(results, waiting="its backbone will be trained again")
+    report(results, "-o", file)
+    assert "its backbone will be trained again" in file.read_text(encoding="utf-8")
+    assert report(results, "--check", file).exit_code == 0
 
 
 def test_the_page_goes_beside_the_run_or_where_it_is_told(results: Path, tmp_path: Path) -> None:

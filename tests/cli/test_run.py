@@ -79,31 +79,32 @@ def test_several_draws_leave_a_record_and_a_report(options: list[str], tmp_path:
     assert "mean ± std of 2 draws" in said
     assert re.search(r"average \d+\.\d\d ± \d+\.\d\d ", said)
     assert "report.html" in said
-    record = read_run(tmp_path / "out")
+    record = read_run(tmp_path / "out" / "d-cosine")
     assert [draw.draw for draw in record.draws] == [0, 1]
     assert (record.seed, record.flip) == (3, True)
     assert len(record.weights) == 64
     assert "d-cosine" in (tmp_path / "out" / "report.html").read_text()
-    value = json.loads((tmp_path / "out" / "run.json").read_text())
+    value = json.loads((tmp_path / "out" / "d-cosine" / "run.json").read_text())
     assert value["method"] == "d-cosine"
     assert f"{value['sessions'][-1]['accuracy']:.2f} ± {value['sessions'][-1]['accuracy_std']:.2f}" in said
 
 
 def test_a_folder_is_not_written_over_but_can_be_gone_on_with(options: list[str], tmp_path: Path) -> None:
     masil(*options, "--draw", "5", "--out", "out")
-    with pytest.raises(StorageError, match="out holds this run already, with 1 finished draw. Add --resume"):
-        masil(*options, "--draw", "5", "--out", "out")
-    with pytest.raises(StorageError, match="holds another run: method 'd-cosine' there, 'teen' here"):
-        masil(*options, "--draw", "5", "--out", "out", "--method", "teen", "--resume")
-    masil(*options, "--draw", "5", "--out", "out", "--resume")
-    assert [draw.draw for draw in read_run(tmp_path / "out").draws] == [5]
+    with pytest.raises(StorageError, match="holds another run: flip False there, True here"):
+        masil(*options, "--draw", "5", "--out", "out", "--flip")
+    masil(*options, "--draw", "5", "--out", "out", "--method", "teen", "--set", "teen.a=0.25")
+    masil(*options, "--draw", "6", "--out", "out")
+    assert [draw.draw for draw in read_run(tmp_path / "out" / "d-cosine").draws] == [5, 6]
+    (chosen,) = (tmp_path / "out").glob("teen-*/run.json")
+    assert read_run(chosen).given == {"a": 0.25}
 
 
 def test_a_recipe_trains_the_base_session_first(options: list[str], tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setitem(RECIPES, "tiny", TINY)
     own = options[:3]  # without a backbone
     masil(*own, "--recipe", "tiny", "--out", "out")
-    record = read_run(tmp_path / "out")
+    record = read_run(tmp_path / "out" / "d-cosine")
     assert record.recipe == "tiny"
     assert [row["epoch"] for row in record.extras["history"]] == [1]
     assert "d-cosine on resnet20" in masil(*own, "--checkpoint", "out/base")
@@ -121,7 +122,9 @@ def test_a_recipe_trains_the_base_session_first(options: list[str], tmp_path: Pa
         (["--weights", "nowhere.safetensors"], "nowhere.safetensors"),
         (["--draws", "2", "--draw", "1"], "give one of the two"),
         (["--draws", "0"], "there must be one at least"),
-        (["--resume"], "--resume goes on with the run in a folder; name it with --out"),
+        (["--set", "alpha=3"], "--set alpha=3 is not of the form METHOD.NAME=VALUE, such as masil.alpha=0.3."),
+        (["--set", "teen.a=3"], "There is no method to be played called 'teen'"),
+        (["--set", "d-cosine.alpha=3"], "Method 'd-cosine' has no parameter 'alpha'"),
         (["--recipe", "cifar100-fast"], "trains a base session in OUT/base; name the folder with --out"),
         (["--checkpoint", "nowhere"], "There is no base session in nowhere"),
     ],
@@ -147,7 +150,17 @@ def test_ctrl_c_is_exit_code_130_and_keeps_finished_draws(
     with pytest.raises(SystemExit) as stopped:
         main()
     assert stopped.value.code == 130
-    assert "finished draws are kept in out; --resume goes on after them." in capsys.readouterr().err
-    record = read_run(tmp_path / "out")
+    assert "finished draws are kept in out; the same command goes on." in capsys.readouterr().err
+    record = read_run(tmp_path / "out" / "d-cosine")
     assert [draw.draw for draw in record.draws] == [0]
-    assert record.command.startswith("masil run squares --method d-cosine")
+    assert record.draws[0].stamp.command.startswith("masil run squares --method d-cosine")
+
+
+def test_figures_that_cannot_be_drawn_are_refused_before_the_first_session(
+    options: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(InputError, match="Figures are an extra of masil"):
+        masil(*options, "--out", "out")
+    assert not Path("out").exists()
+    assert "average" in masil(*options)  # without a report, none are needed

@@ -49,6 +49,7 @@ def test_fitting_planted_concepts_finds_them() -> None:
     assert found.relative_error(A) < 0.05
 
 
+@pytest.mark.usefixtures("one_thread")
 def test_the_same_seed_gives_the_same_bank() -> None:
     A, _ = separable(100, 12, 3)
     first, second = (ConceptBank.fit(A, 3, seed=5, tol=1e-3) for _ in range(2))

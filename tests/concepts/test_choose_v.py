@@ -52,6 +52,7 @@ def test_rows_that_are_predicted_were_not_fitted(monkeypatch: pytest.MonkeyPatch
         assert not held_out & values[0][i // 3]
 
 
+@pytest.mark.usefixtures("one_thread")
 def test_the_seed_decides() -> None:
     A = noisy(60, 12, 3, 0.1)
     first, same, other = (choose_v(A, [2, 3], seed=s).errors for s in (0, 0, 1))

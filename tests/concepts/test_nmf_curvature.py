@@ -67,6 +67,21 @@ def test_conjugate_gradients_solve_and_notice_flat_directions() -> None:
     assert not bool(conjugate_gradients(lambda y: matrix @ y, 0 * right, scale, 0, max_iterations=9).solution.any())
 
 
+def test_a_right_hand_side_of_rounding_alone_has_the_solution_zero() -> None:
+    # Two terms of size one cancel but for 1e-17, and what is left points where there is no curvature.
+    matrix, scale = torch.diag(torch.tensor([1.0, 2.0, 0.0])).double(), torch.ones(3, 1).double()
+    rounding = torch.tensor([[0.0], [1e-17], [1e-17]]).double()
+
+    def flat(y: Tensor) -> Tensor:
+        return matrix @ y
+
+    assert not conjugate_gradients(flat, rounding, scale, 1e-10, max_iterations=9).positive
+    found = conjugate_gradients(flat, rounding, scale, 1e-10, max_iterations=9, size=1.0)
+    assert found.positive
+    assert found.residual <= 1e-10
+    assert not bool(found.solution.any())
+
+
 def test_the_shortest_least_squares_solution_is_that_of_the_pseudo_inverse() -> None:
     class Flat:
         scale = torch.tensor([[1.0], [2.0], [4.0], [0.5]], dtype=torch.float64)

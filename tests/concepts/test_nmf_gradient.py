@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from masil.concepts import NMFResult, nmf
-from masil.concepts.nmf_gradient import NMFGradientWarning
+from masil.concepts.nmf_gradient import NMFGradientWarning, differentiable
 
 
 def activations(n: int, d: int, v: int, seed: int) -> Tensor:
@@ -106,6 +106,19 @@ def test_where_all_multipliers_are_zero_zeros_count_as_bound() -> None:
     assert float((gradient * (dP @ Q)).sum()) == pytest.approx(float((weights * dP).sum()), rel=1e-8)
 
 
+def test_entries_that_are_zero_but_for_rounding_are_zeros() -> None:
+    # As above, but with the rounding that one processor or another leaves in place of zeros of Q: free to move, those
+    # entries would make the factorisation one of many.
+    draw = partial(torch.rand, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    P = draw(12, 3) * (torch.arange(12)[:, None] % 3 != torch.arange(3))
+    Q = torch.nn.functional.normalize(draw(3, 9) * (torch.arange(9) % 3 != torch.arange(3)[:, None]), dim=1)
+    coefficients, concepts, _, stationary = differentiable((P @ Q).requires_grad_(), Q + 1e-16 * (1 + draw(3, 9)))
+    assert stationary
+    assert torch.equal(coefficients > 0, P > 0)
+    assert torch.equal(concepts > 0, Q > 0)
+    (draw(12, 3) * coefficients).sum().backward()  # without a warning
+
+
 def test_single_precision_goes_through_double_and_back() -> None:
     exact = activations(12, 8, 3, seed=3)
     A = exact.float().requires_grad_()
@@ -129,9 +142,11 @@ def test_without_gradients_nothing_is_polished() -> None:
 
 
 def test_factors_without_zeros_are_not_unique_and_the_gradient_says_so() -> None:
-    generator = torch.Generator().manual_seed(0)
-    A = (torch.rand(12, 3, generator=generator) @ torch.rand(3, 8, generator=generator)).double() + 1
-    found = factorise(A.requires_grad_(), 3)
+    # Exact and positive in all entries, so that (P T, T⁻¹ Q) is as good for every T near the identity.
+    draw = partial(torch.rand, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    P, Q = draw(12, 3) + 0.5, torch.nn.functional.normalize(draw(3, 8) + 0.5, dim=1)
+    A = P @ Q
+    found = nmf(A.requires_grad_(), 3, init=(P, Q))
     with pytest.warns(NMFGradientWarning, match="not unique: its factors can move"):
         found.concepts[0, 0].backward()
     assert A.grad is not None

@@ -313,7 +313,9 @@ def test_fast_decoders_give_the_pixels_that_pillow_gives(
     content = encode(grained(*size), kind, **options)
     rgb = codecs.decode_rgb(kind, content, *size)
     assert rgb is not None
-    assert np.array_equal(rgb, np.asarray(decode_image(content)))
+    # Two builds of a library may round colours differently; lossless they must agree.
+    apart = np.abs(rgb.astype(int) - np.asarray(decode_image(content)).astype(int)).max()
+    assert apart <= (0 if "lossless" in options else ROUNDING)
     for framing in (Framing(64, 56), Framing(40, 32)):
         expected = frame_image(decode_image(content, framing.resize), framing)
         assert np.abs(read_square(content, framing).astype(int) - expected).max() <= ROUNDING

@@ -48,7 +48,7 @@ def test_a_child_that_hangs_is_ended_with_all_it_started(machine, tmp_path):
     assert outcome.failures == {"convolution": "gave no answer within 0.5 s"}
     assert not outcome.conclusive
     grandchild = Path("/proc", left.read_text())
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while grandchild.exists() and "Z" not in (grandchild / "stat").read_text() and time.monotonic() < deadline:
         time.sleep(0.02)
     assert time.monotonic() < deadline

@@ -1,9 +1,10 @@
-import importlib.metadata
 import os
 import sys
+import types
 from pathlib import Path
 
 import pytest
+import torch
 
 from masil.hardware import machine
 
@@ -105,12 +106,34 @@ def test_cards_are_named_by_the_driver_s_files(files):
 
 
 def test_torch_s_version_is_read_from_its_files():
-    assert machine.torch_version() == importlib.metadata.version("torch")
+    assert machine.torch_version() == torch.__version__  # with "+cpu" or "+cu130", which pip's record may lack
+
+
+def test_torch_s_build_is_read_from_its_files():
+    cuda, rocm = torch.version.cuda, torch.version.hip
+    assert machine.torch_build() == (f"CUDA {cuda}" if cuda else f"ROCm {rocm}" if rocm else "CPU")
+
+
+@pytest.mark.parametrize(
+    ("lines", "build"),
+    [
+        ("cuda: Optional[str] = None\nhip: Optional[str] = None", "CPU"),
+        ("cuda: Optional[str] = '13.0'\nhip: Optional[str] = None", "CUDA 13.0"),
+        ("cuda = '12.4'", "CUDA 12.4"),
+        ("cuda = None\nhip = '7.0.2'\nrocm = '7.0'", "ROCm 7.0.2"),
+        ("cuda = None\nxpu: Optional[str] = '20250101'", "XPU 20250101"),
+    ],
+)
+def test_builds_of_one_version_are_told_apart(tmp_path, monkeypatch, lines, build):
+    (tmp_path / "version.py").write_text(f"__version__ = '2.13.0'\n{lines}\n")
+    spec = types.SimpleNamespace(submodule_search_locations=[str(tmp_path)])
+    monkeypatch.setattr(machine.importlib.util, "find_spec", lambda _: spec)
+    assert (machine.torch_version(), machine.torch_build()) == ("2.13.0", build)
 
 
 def test_a_torch_that_is_not_there_is_missing(monkeypatch):
     monkeypatch.setattr(machine.importlib.util, "find_spec", lambda _: None)
-    assert machine.torch_version() == "missing"
+    assert machine.torch_version() == machine.torch_build() == "missing"
 
 
 def test_the_key_changes_with_all_that_may_change_the_answer(files, monkeypatch):
@@ -127,9 +150,9 @@ def test_the_key_changes_with_all_that_may_change_the_answer(files, monkeypatch)
     keys.append(fresh())
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     keys.append(fresh())
-    for name, value in (("usable_cores", 3), ("torch_version", "3.0")):
+    for name, value in (("usable_cores", 3), ("torch_version", "3.0"), ("torch_build", "CUDA")):
         monkeypatch.setattr(machine, name, lambda value=value: value)
         keys.append(fresh())
     monkeypatch.setattr(machine, "PROBE_VERSION", 999)
     keys.append(fresh())
-    assert len(set(keys)) == len(keys) == 7
+    assert len(set(keys)) == len(keys) == 8

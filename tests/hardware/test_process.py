@@ -122,6 +122,46 @@ def run_python(source, **environment):
     return finished.stdout
 
 
+PRINT_LIMIT = "; import os; print(os.environ.get('ONEDNN_MAX_CPU_ISA'))"
+FRAMING = "from masil.data import Framing; import torch; "
+FIRST_NETWORKS = {
+    "a backbone": "from masil.backbones import create; create('resnet12', seed=0)",
+    "a module that is tried on noise": FRAMING
+    + "from masil.backbones import ModuleBackbone; ModuleBackbone(torch.nn.Conv2d(3, 4, 3), Framing(8, 8), "
+    "non_negative='relu')",
+    "a device": "from masil.hardware import resolve_device; resolve_device('cpu')",
+    "the command line": "import sys; sys.argv = ['masil', 'undo', 'none.masil']; from masil.cli import main\n"
+    "try: main()\nexcept SystemExit: pass\npass",
+}
+
+
+def test_to_import_masil_changes_no_variable_of_the_process():
+    keep(LIMITED)
+    printed = run_python(
+        "import os, torch; before = dict(os.environ); import masil.learner, masil.training, masil.cli\n"
+        "print(dict(os.environ) == before)"
+    )
+    assert printed.strip() == "True"
+
+
+@pytest.mark.parametrize("first", FIRST_NETWORKS)
+def test_the_limit_is_set_before_masil_s_first_network_runs(first):
+    keep(LIMITED)
+    assert run_python(FIRST_NETWORKS[first] + PRINT_LIMIT).strip() == "AVX2"
+
+
+def test_on_the_command_line_the_limit_comes_before_torch_and_surely_holds():
+    keep(LIMITED)
+    source = "; from masil.hardware import process; import torch; print(process._settings)"
+    assert run_python(FIRST_NETWORKS["the command line"] + source).strip() == "{'AVX2'}"
+
+
+def test_a_child_that_inherits_the_limit_knows_that_it_holds(monkeypatch):
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
+    source = "import masil.training; from masil.hardware import process; print(process._settings)"
+    assert run_python(source).strip() == "{'AVX2'}"
+
+
 def test_preparing_imports_nothing_heavy():
     keep(LIMITED)
     loaded = run_python("import sys, masil.hardware as h; h.prepare(); print(*sys.modules)").split()

@@ -49,7 +49,9 @@ def test_probabilities_are_probabilities_and_agree_with_predictions(taught, worl
     p = taught.predict_proba(images)
     assert p.shape == (60, 12)
     np.testing.assert_allclose(p.sum(1), 1)
-    assert taught.classes_[p.argmax(1)].tolist() == taught.predict(images).tolist()
+    columns = {label: column for column, label in enumerate(taught.classes_.tolist())}
+    chosen = p[np.arange(60), [columns[label] for label in taught.predict(images).tolist()]]
+    np.testing.assert_allclose(chosen, p.max(1), rtol=1e-4)
 
 
 def test_inputs_are_not_changed(make, world):
@@ -64,6 +66,7 @@ def test_inputs_are_not_changed(make, world):
     assert (labels, names) == (copies[1], copies[3])
 
 
+@pytest.mark.usefixtures("one_thread")
 def test_the_same_seed_gives_the_same_bits(make, world):
     first, same = (make(seed=3).fit(*world.draw(range(6), 8)).learn(*world.draw(range(6, 8), 3)) for _ in range(2))
     assert torch.equal(first.memory_.vectors, same.memory_.vectors)
@@ -129,6 +132,7 @@ def test_a_known_class_needs_update(model, world):
     assert model.classes_.tolist() == [f"c{c:02}" for c in range(12)]
 
 
+@pytest.mark.usefixtures("one_thread")
 def test_undo_goes_back_exactly(taught, world):
     images, _ = world.draw(range(12), 10, seed=5)
     before, log = taught.predict_proba(images), len(taught.log_)
@@ -155,7 +159,11 @@ def test_a_forgotten_class_is_gone_everywhere(taught, world, tmp_path):
     keep = [c for c in range(12) if c not in (2, 9)]
     assert taught.classes_.tolist() == [f"c{c:02}" for c in keep]
     after = taught.predict_proba(images)
-    np.testing.assert_allclose(after, before[:, keep] / before[:, keep].sum(1, keepdims=True), rtol=1e-9)
+    # A cosine is a sum of d products, and rounds by d eps at most, in another order with fewer columns; the temperature
+    # turns that into a part of a probability, once for its class and once for their sum, here and before.
+    rounding = 4 * taught.memory_.vectors.shape[1] * torch.finfo(torch.float32).eps * taught.base_.temperature
+    assert rounding < 1e-3
+    np.testing.assert_allclose(after, before[:, keep] / before[:, keep].sum(1, keepdims=True), rtol=rounding)
     held = [x.detach() for x in reachable(taught) if isinstance(x, torch.Tensor)]
     assert not remembers(held, row[None].repeat(1000, 1))
     assert taught.log_[-1].what == "forgotten"

@@ -5,7 +5,6 @@ import math
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -37,7 +36,8 @@ def test_a_loaded_model_is_the_same_to_the_bit(saved, world):
     model, path = saved
     again = Masil.load(path, device="cpu")
     images, _ = world.draw(range(13), 5, seed=3)
-    assert np.array_equal(again.predict_proba(images), model.predict_proba(images))
+    assert torch.equal(again.memory_.vectors, model.memory_.vectors)
+    np.testing.assert_allclose(again.predict_proba(images), model.predict_proba(images), atol=1e-5)
     assert again.sessions_ == model.sessions_
     assert again.log_ == model.log_
     assert again.base_.prior == model.base_.prior
@@ -53,7 +53,8 @@ def test_a_loaded_model_goes_on_like_the_first(saved, world):
         each.undo()
         each.learn(*world.draw(range(16, 18), 4, seed=5))
     images, _ = world.draw(range(18), 5, seed=3)
-    assert np.array_equal(again.predict_proba(images), model.predict_proba(images))
+    assert torch.equal(again.memory_.vectors, model.memory_.vectors)
+    np.testing.assert_allclose(again.predict_proba(images), model.predict_proba(images), atol=1e-5)
 
 
 @pytest.mark.parametrize("labels", [[3, 1, 2], ["β", "owl 🦉", "a\nb"]])
@@ -72,7 +73,8 @@ def test_a_trained_embedding_with_its_frame_comes_back(world, tmp_path):
     ).fit(images, labels)
     model.save(tmp_path / "m")
     again = Masil.load(tmp_path / "m", device="cpu")
-    assert np.array_equal(again.predict_proba(images), model.predict_proba(images))
+    assert torch.equal(again.memory_.vectors, model.memory_.vectors)
+    np.testing.assert_allclose(again.predict_proba(images), model.predict_proba(images), atol=1e-5)
     assert again.base_.framed
     assert again.alpha == math.inf
     assert torch.equal(again.class_vectors, frame)
@@ -156,10 +158,10 @@ def test_a_kill_at_any_moment_leaves_a_whole_model(fitted, tmp_path):
     for round_ in range(3):
         child = subprocess.Popen([sys.executable, SCRIPT, path], stdout=subprocess.PIPE)
         assert child.stdout is not None
-        assert child.stdout.readline() == b"ready\n"
         for _ in range(3):
             counts.add(len(Masil.load(path, device="cpu").sessions_))  # readers never see half a model
-        time.sleep(0.01 + 0.037 * round_)
+        for said in (b"saving\n", b"saved\n", b"saving\n", b"saved\n")[: 3 if round_ else 4]:
+            assert child.stdout.readline() == said  # killed while it saves, or while it learns
         child.send_signal(signal.SIGKILL)
         child.wait()
         child.stdout.close()
@@ -167,7 +169,7 @@ def test_a_kill_at_any_moment_leaves_a_whole_model(fitted, tmp_path):
         assert [record.number for record in model.sessions_] == list(range(len(model.sessions_)))
         assert 1 <= len(model.sessions_) <= 7
         counts.add(len(model.sessions_))
-    assert len(counts) > 1  # it was killed at work
+    assert counts - {1}  # it was killed at work
 
 
 def pictures(n=12, classes=3):
@@ -184,7 +186,8 @@ def test_weights_that_no_package_brings_are_inside(tmp_path):
     model = Masil(backbone, concepts=4, crops=2, device="cpu").fit(images, labels)
     model.save(tmp_path / "m")
     again = Masil.load(tmp_path / "m", device="cpu")
-    assert np.array_equal(again.predict_proba(images), model.predict_proba(images))
+    assert torch.equal(again.memory_.vectors, model.memory_.vectors)
+    np.testing.assert_allclose(again.predict_proba(images), model.predict_proba(images), atol=1e-5)
     assert again.encoder_.backbone.fingerprint() == backbone.fingerprint()
     with pytest.raises(StorageError, match="was trained with another backbone: its 'resnet20' has the fingerprint"):
         Masil.load(tmp_path / "m", backbone=create("resnet20", seed=6, framing=Framing(16, 16)))
@@ -199,7 +202,8 @@ def test_a_module_of_ones_own_is_handed_over_again(tmp_path):
     with pytest.raises(InputError, match="sees through 'module:mine', a module of your own.*hand it over"):
         Masil.load(tmp_path / "m")
     again = Masil.load(tmp_path / "m", device="cpu", backbone=backbone)
-    assert np.array_equal(again.predict_proba(images), model.predict_proba(images))
+    assert torch.equal(again.memory_.vectors, model.memory_.vectors)
+    np.testing.assert_allclose(again.predict_proba(images), model.predict_proba(images), atol=1e-5)
 
 
 def test_a_backbone_for_a_model_without_one(saved):

@@ -1,5 +1,6 @@
 """Choosing on classes that play novel: honest divisions, a whole table, and the same answer as playing it by hand."""
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -36,9 +37,12 @@ def test_a_trial_is_what_the_learner_would_do(tuned, world):
         model.fit(images[play.fit], [labels[i] for i in play.fit])
         model.learn(images[play.shots], [labels[i] for i in play.shots])
         old = torch.isin(codes[play.test], torch.tensor(play.base))
-        shares = [model.score(images[at], [labels[i] for i in at]) for at in (play.test[old], play.test[~old])]
-        assert (trial.base, trial.novel) == pytest.approx(tuple(shares))
-        assert trial.harmonic_mean == pytest.approx(harmonic_mean(*shares))
+        for at, found in ((play.test[old], trial.base), (play.test[~old], trial.novel)):
+            two_best = np.sort(model.predict_proba(images[at]), 1)[:, -2:]
+            undecided = float((two_best[:, 1] - two_best[:, 0] < 1e-4).mean())  # rounding may decide either way
+            assert undecided < 0.1
+            assert model.score(images[at], [labels[i] for i in at]) == pytest.approx(found, abs=undecided + 1e-6)
+        assert trial.harmonic_mean == pytest.approx(harmonic_mean(trial.base, trial.novel))
 
 
 @given(

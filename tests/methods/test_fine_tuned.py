@@ -35,7 +35,7 @@ def test_the_base_session_draws_embeddings_to_their_vectors(kind: type[FineTuned
     own = cosines.gather(1, labels[:, None])[:, 0]
     others = (cosines.sum(1) - own) / 7
     torch.testing.assert_close(z.norm(dim=1), torch.ones(len(z)))
-    assert float(own.mean()) > (0.8 if kind is NcFscil else 0.5)
+    assert float(own.mean()) > (0.75 if kind is NcFscil else 0.45)  # .82, and .54 or more, to .01 on other draws
     assert float(others.abs().max()) < 0.25
     assert float((method.predict(activations) == labels).float().mean()) > 0.95
 
@@ -86,6 +86,7 @@ def test_the_scale_of_activations_does_not_matter_and_g_is_given_for_plain_ones(
     torch.testing.assert_close(scaled.geometry(64 * activations)[0], method.geometry(activations)[0])
 
 
+@pytest.mark.usefixtures("one_thread")
 def test_concepts_alone_and_concepts_as_a_prior_differ_only_in_novel_vectors() -> None:
     alone, prior = NcEtfCf(steps=60, lr=0.05), MasilPaper(steps=60, lr=0.05)
     base, shots = clusters(range(8), 20, 1), clusters(range(8, 10), 5, 3)

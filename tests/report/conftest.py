@@ -1,14 +1,27 @@
 """Runs made up in memory, small and plain."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from masil.benchmark import DrawRecord, RunRecord, SessionRow
+from masil.benchmark import DrawRecord, RunRecord, SessionRow, Stamp
+
+STAMP = Stamp(
+    commit="1a1d552",
+    clean=True,
+    command="masil run cifar100",
+    versions={"masil": "0.1.0", "python": "3.11", "torch": "2.13", "numpy": "2.1"},
+    machine={"cpu": "a processor", "cores": 2},
+    started="2026-01-02T03:04:05+00:00",
+    seconds=83.0,
+    model_bytes=1_500_000,
+    peak_bytes=2_000_000_000,
+)
 
 
-def _draw(draw: int | None, accuracies: list[float]) -> DrawRecord:
+def _draw(draw: int | None, accuracies: list[float], stamp: Stamp) -> DrawRecord:
     rows = tuple(
         SessionRow(
             session=session,
@@ -25,16 +38,18 @@ def _draw(draw: int | None, accuracies: list[float]) -> DrawRecord:
     size = len(rows)
     confusion = tuple(tuple(8 if i == j else 1 for j in range(size)) for i in range(size))
     return DrawRecord(
-        draw, rows, sum(accuracies) / size, accuracies[0] - accuracies[-1], generalised=40.0, confusion=confusion
+        draw, rows, sum(accuracies) / size, accuracies[0] - accuracies[-1], 40.0, stamp, confusion=confusion
     )
 
 
 def _record(method: str = "masil", lasts: tuple[float, ...] = (55.0,), sessions: int = 9, **changes: Any) -> RunRecord:
-    """A run whose accuracy falls in equal steps from 80 to each of `lasts`, one draw for each."""
+    """A run whose accuracy falls in equal steps from 80 to each of `lasts`, one draw for each; stamps take changes."""
+    stamp = replace(STAMP, command=f"masil run cifar100 --method {method}")
+    stamp = replace(stamp, **{name: changes.pop(name) for name in vars(STAMP).keys() & changes.keys()})
     draws = []
     for number, last in enumerate(lasts):
         accuracies = [80 + (last - 80) * session / max(sessions - 1, 1) for session in range(sessions)]
-        draws.append(_draw(number if len(lasts) > 1 else None, accuracies))
+        draws.append(_draw(number if len(lasts) > 1 else None, accuracies, stamp))
     values: dict[str, Any] = {
         "method": method,
         "protocol": "cifar100",
@@ -45,17 +60,13 @@ def _record(method: str = "masil", lasts: tuple[float, ...] = (55.0,), sessions:
         "backbone": "resnet18",
         "weights": "0123456789abcdef",
         "recipe": "cifar100-fast",
-        "parameters": {"v": 64},
+        "parameters": {"concepts": 64},
+        "given": {},
         "draws": tuple(draws),
         "seed": 0,
-        "command": f"masil run cifar100 --method {method}",
-        "versions": {"masil": "0.1.0", "python": "3.11", "torch": "2.13", "numpy": "2.1"},
-        "commit": "1a1d552",
+        "weights_checksum": "0123456789abcdef",
         "data_checksum": "sha256:0a1b",
-        "machine": {"cpu": "a processor", "cores": 2},
-        "started": "2026-01-02T03:04:05+00:00",
-        "seconds": 83.0,
-        "memory": {"model_bytes": 1_500_000, "peak_bytes": 2_000_000_000},
+        "code": "c0de",
     }
     return RunRecord(**(values | changes))
 

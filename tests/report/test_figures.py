@@ -1,3 +1,4 @@
+import sys
 from collections.abc import Callable
 
 import numpy as np
@@ -168,3 +169,9 @@ def _moved(runs: list[RunRecord]) -> list[RunRecord]:
     from dataclasses import replace
 
     return [replace(run, protocol="characters") for run in runs]
+
+
+def test_where_matplotlib_is_missing_a_sentence_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(InputError, match=r'an extra of masil: pip install "masil\[report\]"'):
+        accuracy_by_session([FALLING])

@@ -1,11 +1,14 @@
 import importlib.util
 import shutil
 import sys
+import tomllib
 from collections import namedtuple
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from masil.hardware import torch_version
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "setup.py"
 
@@ -37,6 +40,73 @@ def test_an_old_python_hands_over_to_a_newer_one_on_the_path(
     monkeypatch.setattr(setup.sys, "version_info", (3, 9, 2))
     monkeypatch.setattr(setup.shutil, "which", lambda name: sys.executable if name == "python3.11" else None)
     assert setup.find_python() == sys.executable
+
+
+@pytest.fixture
+def installed(setup: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Let the set-up work in a folder of its own; gives what it has told pip to install."""
+    asked: list[str] = []
+    monkeypatch.setattr(setup, "VENV", str(tmp_path))
+    monkeypatch.setattr(setup.subprocess, "call", lambda _: 0)
+    monkeypatch.setattr(setup, "pip", lambda _, *words: asked.append(words[-1]))
+    monkeypatch.setattr(setup, "which_torch", lambda _: "torch is 3.0")
+    return asked
+
+
+def test_the_demo_s_set_up_brings_no_tools_and_the_tests_set_up_completes_it(
+    setup: ModuleType, installed: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    setup.main("demo")
+    assert installed == [f"{setup.ROOT}[report]", "miniworld==2.1.0"]
+    assert "      torch is 3.0\n" in capsys.readouterr().out
+    setup.main("demo")
+    assert len(installed) == 2  # nothing to do
+    setup.main("dev")
+    assert installed[2:] == [f"{setup.ROOT}[dev]", "miniworld==2.1.0"]
+
+
+def test_the_tests_set_up_serves_the_demo_until_its_files_change(
+    setup: ModuleType, installed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setup.main()
+    assert installed == [f"{setup.ROOT}[dev]", "miniworld==2.1.0"]
+    setup.main("demo")
+    assert len(installed) == 2
+    monkeypatch.setattr(setup, "fingerprint", lambda: "changed")
+    setup.main("demo")
+    assert len(installed) == 4
+
+
+def test_what_the_tests_need_has_what_the_demo_needs(setup: ModuleType) -> None:
+    project = tomllib.loads(Path(setup.ROOT, "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    whole = next(line for line in extras["dev"] if line.startswith("masil["))
+    assert set(whole[6:-1].split(",")) == set(extras) - {"dev"}
+    assert set(setup.EXTRAS.values()) <= set(extras)
+
+
+def test_an_unknown_mode_is_refused(setup: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        setup.main("prod")
+    assert "no mode 'prod'; it is one of: demo, dev." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("printed", "line"),
+    [
+        ("2.13.0+cpu|CPU", "torch is 2.13.0+cpu, the CPU build; for a GPU, install a torch of your own"),
+        ("2.13.0+cu130|CUDA 13.0", "torch is 2.13.0+cu130, the CUDA 13.0 build; the CPU build is far smaller: rm -r"),
+    ],
+)
+def test_a_line_says_which_torch_it_is_and_how_to_get_the_other(
+    setup: ModuleType, monkeypatch: pytest.MonkeyPatch, printed: str, line: str
+) -> None:
+    monkeypatch.setattr(setup.subprocess, "check_output", lambda *_, **__: printed + "\n")
+    assert setup.which_torch("bin").startswith(line)
+
+
+def test_the_build_of_torch_is_asked_of_masil_itself(setup: ModuleType) -> None:
+    assert setup.which_torch(str(Path(sys.executable).parent)).startswith(f"torch is {torch_version()}, the ")
 
 
 def test_a_full_disk_is_told_before_the_installation(

@@ -29,11 +29,11 @@ def test_changes_are_made_one_after_the_other():
 
 
 def test_questions_are_answered_while_a_change_is_made():
-    desk, go_on = Desk(10), threading.Event()
+    desk, begun, go_on = Desk(60), threading.Event(), threading.Event()
 
     async def run():
-        change = asyncio.create_task(desk.teach(lambda: go_on.wait(5)))
-        await asyncio.sleep(0.01)
+        change = asyncio.create_task(desk.teach(lambda: begun.set() or go_on.wait(60)))
+        await asyncio.to_thread(begun.wait, 60)
         answer = await desk.ask(lambda: "answer")
         assert not change.done()
         go_on.set()
@@ -44,11 +44,11 @@ def test_questions_are_answered_while_a_change_is_made():
 
 
 def test_who_waits_too_long_is_told_and_nothing_happens():
-    desk, go_on, done = Desk(0.05), threading.Event(), []
+    desk, begun, go_on, done = Desk(0.05), threading.Event(), threading.Event(), []
 
     async def run():
-        first = asyncio.create_task(desk.teach(lambda: go_on.wait(5)))
-        await asyncio.sleep(0.01)
+        first = asyncio.create_task(desk.teach(lambda: begun.set() or go_on.wait(60)))
+        await asyncio.to_thread(begun.wait, 60)
         with pytest.raises(RefusedError, match="busy with other requests for 0.05 s; nothing was changed; try again"):
             await desk.teach(lambda: done.append("second"))
         go_on.set()
@@ -60,22 +60,24 @@ def test_who_waits_too_long_is_told_and_nothing_happens():
 
 
 def test_a_change_is_finished_though_nobody_waits_for_it():
-    desk, begun, done = Desk(10), threading.Event(), threading.Event()
+    desk, begun, go_on, done = Desk(60), threading.Event(), threading.Event(), threading.Event()
 
     def change():
         begun.set()
-        time.sleep(0.05)
+        assert go_on.wait(60)
         done.set()
 
     async def run():
         task = asyncio.create_task(desk.teach(change))
-        await asyncio.to_thread(begun.wait, 5)
+        await asyncio.to_thread(begun.wait, 60)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
+        assert not done.is_set()
+        go_on.set()
 
     asyncio.run(run())
-    assert done.wait(5)
+    assert done.wait(60)
     desk.close()
 
 

@@ -1,8 +1,14 @@
-"""A base session in a process of its own, to be killed or one of several: run_session.py SOURCE FOLDER [EVERY]."""
+"""A base session in a process of its own, to be killed or one of several: run_session.py SOURCE FOLDER [EVERY [HOLD]].
 
+After HOLD checkpoints it goes no further, so that it is killed on its way however late the signal comes.
+"""
+
+import itertools
 import json
 import logging
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +16,20 @@ import torch
 
 from masil.data import ArrayImages
 from masil.training import Recipe, train
+from masil.training.session import Session
 
-source, folder, every = Path(sys.argv[1]), Path(sys.argv[2]), int([*sys.argv, "0"][3])
+source, folder = Path(sys.argv[1]), Path(sys.argv[2])
+every, hold = (int(number) for number in [*sys.argv[3:], "0", "0"][:2])
+saves = itertools.count(1)
+
+
+def save(session: Session, keep: Callable[[Session], None] = Session.save) -> None:
+    keep(session)
+    while next(saves) == hold:
+        time.sleep(600)
+
+
+Session.save = save  # type: ignore[method-assign]
 logging.basicConfig(level=logging.INFO)
 images = ArrayImages(np.load(source / "pixels.npy"), torch.from_numpy(np.load(source / "labels.npy")))
 recipe = Recipe.from_json(json.loads((source / "recipe.json").read_text()))

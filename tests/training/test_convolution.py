@@ -9,7 +9,16 @@ from torch import nn
 from torch.nn import functional
 
 from masil.backbones import create
-from masil.training.convolution import TILES, Plan, SmallMapConv2d, convolve, cook_toom, transforms, with_small_maps
+from masil.training.convolution import (
+    TILES,
+    Plan,
+    SmallMapConv2d,
+    convolve,
+    convolve_whole,
+    cook_toom,
+    transforms,
+    with_small_maps,
+)
 
 
 @given(st.integers(1, 4), st.integers(1, 3), st.integers(0, 2**31))
@@ -91,13 +100,44 @@ def test_other_maps_take_the_usual_way(shape: tuple[int, int]) -> None:
     assert torch.equal(SmallMapConv2d(conv)(x), conv(x))
 
 
-def test_autocast_takes_the_usual_way() -> None:
+@pytest.mark.parametrize(("side", "dtype"), [(4, torch.bfloat16), (4, torch.float16), (2, torch.float16)])
+def test_autocast_takes_the_usual_way(side: int, dtype: torch.dtype) -> None:
     conv = nn.Conv2d(128, 128, 3, padding=1, bias=False)
-    x = torch.randn(1, 128, 4, 4, generator=torch.Generator().manual_seed(0))
-    with torch.autocast("cpu", torch.float16):
+    x = torch.randn(1, 128, side, side, generator=torch.Generator().manual_seed(0))
+    with torch.autocast("cpu", dtype):
         assert torch.equal(SmallMapConv2d(conv)(x), conv(x))
 
 
+@pytest.mark.parametrize(("n", "c", "o"), [(1, 1, 1), (3, 4, 5), (7, 16, 2)])
+def test_a_map_of_two_is_one_dense_product(n: int, c: int, o: int) -> None:
+    draw = torch.Generator().manual_seed(n)
+    x = torch.randn(n, c, 2, 2, generator=draw, dtype=torch.float64).requires_grad_()
+    weight = torch.randn(o, c, 3, 3, generator=draw, dtype=torch.float64).requires_grad_()
+    expected = functional.conv2d(x, weight, padding=1)
+    pull = torch.randn(expected.shape, generator=draw, dtype=torch.float64)
+    product = convolve_whole(x, weight)
+    torch.testing.assert_close(product, expected)
+    assert product.is_contiguous(memory_format=torch.channels_last)
+    expected_gradients = torch.autograd.grad(expected, (x, weight), pull)
+    for ours, theirs in zip(torch.autograd.grad(product, (x, weight), pull), expected_gradients, strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_in_bfloat16_a_map_of_two_takes_the_dense_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = []
+    monkeypatch.setattr(
+        "masil.training.convolution.convolve_whole", lambda x, w: taken.append(x.dtype) or convolve_whole(x, w)
+    )
+    conv = nn.Conv2d(128, 128, 3, padding=1, bias=False)
+    x = torch.randn(2, 128, 2, 2, generator=torch.Generator().manual_seed(0))
+    with torch.autocast("cpu", torch.bfloat16):
+        product, usual = SmallMapConv2d(conv)(x), conv(x)
+    assert taken == [torch.bfloat16]
+    # Both round inputs and result to eight bits; sums of 512 products are taken in float32.
+    torch.testing.assert_close(product.float(), usual.float(), atol=2**-7, rtol=2**-7)
+
+
+@pytest.mark.filterwarnings("ignore:Guards may run slower on Python 3.13.0")  # advice of torch, and of no other Python
 def test_it_is_one_graph_to_the_compiler() -> None:
     module = nn.Sequential(nn.Conv2d(128, 128, 3, padding=1, bias=False), nn.ReLU())
     with_small_maps(module)

@@ -98,6 +98,7 @@ def test_a_finished_run_answers_at_once(
     assert same_weights(first, load_trained(tmp_path))
 
 
+@pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("kind", ["none", "ema", "last"])
 def test_an_interrupted_run_goes_on_to_the_same_weights(
     patterns: Patterns, tiny: Make, tmp_path: Path, kind: str
@@ -124,6 +125,7 @@ def test_an_interrupted_run_goes_on_to_the_same_weights(
     assert losses[0] == losses[1]
 
 
+@pytest.mark.usefixtures("one_thread")
 def test_the_seed_decides(patterns: Patterns, tiny: Make, tmp_path: Path) -> None:
     results = [
         run(patterns(), tiny(stages=((1, 8),), seed=seed), tmp_path / str(i)) for i, seed in enumerate((0, 0, 1))

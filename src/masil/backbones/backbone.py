@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from masil.data import Framing
 from masil.errors import InputError
+from masil.hardware import prepare
 
 Triple = tuple[float, float, float]
 
@@ -38,6 +39,7 @@ class Backbone(nn.Module, ABC):
 
     def __init__(self, name: str, features: int, framing: Framing, mean: Sequence[float], std: Sequence[float]) -> None:
         super().__init__()
+        prepare()  # before the first network runs: some processors announce instructions that kill the process
         if len(mean) != 3 or len(std) != 3 or min(std) <= 0:
             raise InputError(f"Normalisation needs three means and three positive deviations, not {mean} and {std}.")
         self.name = name

@@ -13,6 +13,7 @@ from masil.backbones.backbone import IMAGENET_MEAN, IMAGENET_STD, Backbone
 from masil.backbones.non_negative import way_to_non_negative
 from masil.data import Framing
 from masil.errors import InputError
+from masil.hardware import prepare
 
 PREFIX = "module:"  # of the names of such backbones: `create` cannot rebuild them from a name
 
@@ -62,6 +63,7 @@ class ModuleBackbone(Backbone):
 @torch.no_grad()
 def _try_on_noise(module: nn.Module, framing: Framing, name: str) -> Tensor:
     """Give the module's output for two noise images, or say what is wrong with it."""
+    prepare()  # this network runs before there is a backbone
     weight = next((p for p in module.parameters() if p.is_floating_point()), torch.empty(0))
     generator = torch.Generator().manual_seed(0)
     noise = torch.randn(2, 3, framing.crop, framing.crop, generator=generator).to(weight)

@@ -1,13 +1,16 @@
-"""A cell of a grid: one method on one draw. Once played, it is a file of its own, and never played again."""
+"""A cell of a grid: one method on one draw. Once played, it is a file that says all that it follows from."""
 
 from __future__ import annotations
 
 import copy
+import hashlib
+import json
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, final
@@ -15,21 +18,23 @@ from typing import Any, final
 import numpy as np
 import torch
 
-from masil.benchmark.facts import model_bytes, peak_bytes
-from masil.benchmark.material import lessons
+import masil
+from masil.benchmark.cost import model_bytes, peak_bytes
+from masil.benchmark.material import lessons, shots_checksum
 from masil.benchmark.play import Lesson, Played, play
+from masil.benchmark.provenance import Stamp, code_of, commit, machine, versions
 from masil.benchmark.record import DrawRecord, draw_record
-from masil.benchmark.run_file import check_format, damaged, draw_from_json
+from masil.benchmark.run_file import check_format, damaged, draw_from_json, sealed
 from masil.benchmark.setting import Setting
-from masil.errors import StorageError
+from masil.errors import InputError, StorageError, lookup
 from masil.files import read_json, write_json
-from masil.methods import Method
+from masil.methods import METHODS, Method, check_parameters
 from masil.protocol import Protocol
 
 FORMAT = "masil-cell"
-VERSION = 1
+VERSION = 2  # 1 knew neither parameters nor the code that played it
 
-Factory = Callable[..., Method]  # takes `total`, the classes that will ever come, and `seed`
+Factory = Callable[..., Method]  # takes `total`, the classes that will ever come, `seed`, and parameters of its own
 Place = tuple[str, int | None]  # method and draw
 Watch = Callable[[Played], None]
 
@@ -37,15 +42,14 @@ Watch = Callable[[Played], None]
 @final
 @dataclass(frozen=True)
 class CellRecord:
-    """A draw's record, what it cost, and `of`: everything that its figures follow from."""
+    """The result of one method on one draw.
 
-    of: dict[str, Any]
+    `inputs` is every value that the result depends on: a stored cell is used again only where all of them are the same.
+    """
+
+    inputs: dict[str, Any]
+    given: dict[str, Any]  # of the parameters in `inputs`, those that somebody chose
     draw: DrawRecord
-    parameters: dict[str, Any]
-    started: str
-    seconds: float
-    model_bytes: int
-    peak_bytes: int
     cosines: dict[str, list[list[float]]]  # "train" and "test", by session: to the own and the other class vectors
     remarks: dict[str, Any] = field(default_factory=dict)  # the method's own
 
@@ -56,50 +60,96 @@ class CellRecord:
 
 @final
 @dataclass(frozen=True)
-class Cell:
-    """A method, by name and as what makes it, on a draw, and the file that keeps what comes of it (None: nothing)."""
+class Entry:
+    """A row of a grid: a method under a name, with the parameters that somebody chose."""
 
-    method: str
+    name: str
     factory: Factory
+    given: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, method: str | Factory, given: Mapping[str, Any] | None = None, name: str | None = None) -> Entry:
+        """Take a method by its name or as the class that makes it, and refuse parameters that it does not have."""
+        if isinstance(method, partial):
+            raise InputError(
+                "A method is given as its class, and what is to differ from its defaults as `parameters`; a partial "
+                "would hide them from the record."
+            )
+        factory = lookup("method", method, METHODS) if isinstance(method, str) else method
+        own = method if isinstance(method, str) else str(getattr(method, "__name__", type(method).__name__))
+        called = name or own
+        check_parameters(called, factory, given or {})
+        return cls(called, factory, dict(given or {}))
+
+    def make(self, protocol: Protocol, seed: int = 0) -> Method:
+        """Make the method, with what its authors publish for the data set where nothing else was chosen."""
+        published = getattr(self.factory, "published", {}).get(protocol.dataset, {})
+        return self.factory(total=protocol.classes, seed=seed, **{**published, **self.given})
+
+    def made_for(self, setting: Setting, seed: int) -> Method:
+        """Make the method and tell it where its backbone comes from."""
+        method = self.make(setting.protocol, seed)
+        method.backbone_trained = setting.recipe is not None
+        method.own_base = setting.trained_for == self.name
+        return method
+
+
+@final
+@dataclass(frozen=True)
+class Cell:
+    """A method, made but not taught, on a draw; `file` keeps what comes of it (None: nothing)."""
+
+    entry: Entry
+    method: Method = field(repr=False)
     protocol: Protocol
     draw: int | None
-    seed: int
-    of: Mapping[str, Any] = field(repr=False)
+    inputs: Mapping[str, Any] = field(repr=False)
+    command: str
+    device: str = "auto"
     file: Path | None = None
     threads: int | None = None  # of torch; None leaves them as they are
 
     @property
     def place(self) -> Place:
         """The cell's place in a grid."""
-        return self.method, self.draw
+        return self.entry.name, self.draw
 
     def play(self, watch: Watch | None = None, /, **arrays: np.ndarray) -> CellRecord:
         """Play the draw and keep its record."""
         if self.threads is not None:
             torch.set_num_threads(self.threads)
+        if code_of(self.entry.factory) != self.inputs["code"]:
+            raise StorageError("The code was changed while the grid was playing; run the same command again.")
         started, start = datetime.now(UTC), time.perf_counter()
         stream = lessons(self.protocol, arrays)
         base = next(stream)
         method, fitted = self._taught(base)
-        parameters = plain({**published(self.factory, self.protocol), **getattr(method, "parameters", {})})
         played = []
         for session in play(self.protocol, chain([base], stream), method, fitted=fitted):
             played.append(session)
             if watch is not None:
                 watch(session)
-        record = CellRecord(
-            of=dict(self.of),
-            draw=draw_record(self.protocol, self.draw, played),
-            parameters=parameters,
+        commit_, clean = commit()
+        stamp = Stamp(
+            commit=commit_,
+            clean=clean,
+            command=self.command,
+            versions=versions(),
+            machine=machine(self.device),
             started=started.isoformat(timespec="seconds"),
             seconds=time.perf_counter() - start,
             model_bytes=model_bytes(method),
             peak_bytes=peak_bytes(),
+        )
+        record = CellRecord(
+            inputs=dict(self.inputs),
+            given=plain(self.entry.given),
+            draw=draw_record(self.protocol, self.draw, played, stamp),
             cosines={split: [list(session.cosines[split]) for session in played] for split in played[-1].cosines},
             remarks=method.remarks(),
         )
         if self.file is not None:
-            write_json(self.file, record.to_json())
+            write_json(self.file, sealed(record.to_json()))
         return record
 
     def _taught(self, base: Lesson) -> tuple[Method, float]:
@@ -107,14 +157,13 @@ class Cell:
 
         Draws differ in their shots alone, so the last base session of this process is kept for the next draw.
         """
+        same = {name: value for name, value in self.inputs.items() if name not in ("draw", "shots")}
         last = _LAST.get("base")
-        if last is None or last.factory is not self.factory or last.of != self.of:
-            method = make_method(self.factory, self.protocol, self.seed)
-            method.backbone_trained = self.of.get("recipe") is not None
-            method.own_base = self.of.get("trained_for") == self.method
+        if last is None or last.factory is not self.entry.factory or last.inputs != same:
+            method = copy.deepcopy(self.method)
             start = time.perf_counter()
             method.fit(base.activations, base.labels)
-            last = _LAST["base"] = _Fitted(self.factory, dict(self.of), method, time.perf_counter() - start)
+            last = _LAST["base"] = _Fitted(self.entry.factory, same, method, time.perf_counter() - start)
         return copy.deepcopy(last.method), last.seconds
 
 
@@ -124,7 +173,7 @@ class _Fitted:
     """A method after its base session, and what it follows from."""
 
     factory: Factory
-    of: Mapping[str, Any]
+    inputs: Mapping[str, Any]
     method: Method
     seconds: float
 
@@ -132,22 +181,22 @@ class _Fitted:
 _LAST: dict[str, _Fitted] = {}  # at most one, under "base"
 
 
-def make_method(factory: Factory, protocol: Protocol, seed: int = 0) -> Method:
-    """Make a method for a protocol, with what its authors publish for the data set."""
-    return factory(total=protocol.classes, seed=seed, **published(factory, protocol))
-
-
-def published(factory: Factory, protocol: Protocol) -> Mapping[str, Any]:
-    """Give the parameters that a method's authors give for a protocol's data set."""
-    found: Mapping[str, Any] = getattr(factory, "published", {}).get(protocol.dataset, {})
-    return found
-
-
-def identity(setting: Setting, method: str, seed: int) -> dict[str, Any]:
-    """Give everything that the figures of a method's draws follow from, as JSON keeps it."""
+def cells(
+    setting: Setting,
+    entry: Entry,
+    draws: Iterable[int | None],
+    *,
+    seed: int,
+    command: str,
+    folder: Path | None = None,
+    threads: int | None = None,
+) -> Iterator[Cell]:
+    """Yield the cells of a grid's row, each with everything that its figures follow from, as JSON keeps it."""
     shape = asdict(setting.protocol)
-    return {
-        "method": method,
+    method = entry.made_for(setting, seed)
+    shared = {
+        "method": entry.name,
+        "parameters": plain(method.parameters()),
         "protocol": shape.pop("name"),
         **shape,
         "order": None if setting.protocol.order is None else list(setting.protocol.order),
@@ -158,55 +207,60 @@ def identity(setting: Setting, method: str, seed: int) -> dict[str, Any]:
         "seed": seed,
         "weights": setting.fingerprint,
         "data": setting.checksum,
+        "version": masil.__version__,
+        "code": code_of(entry.factory),
     }
+    for draw in draws:
+        inputs = {**shared, "draw": draw, "shots": shots_checksum(setting, draw)}
+        file = None if folder is None else folder / f"{entry.name}-{draw_name(draw)}-{digest(inputs)}.json"
+        yield Cell(entry, method, setting.protocol, draw, inputs, command, setting.device, file, threads)
 
 
-def file_of(folder: Path, draw: int | None, method: str | None = None) -> Path:
-    """Name the file of a draw, or of a method's draw."""
-    name = "standard" if draw is None else f"draw-{draw}"
-    return folder / f"{name if method is None else f'{method}-{name}'}.json"
+def draw_name(draw: int | None) -> str:
+    """Name a draw in a file's name."""
+    return "standard" if draw is None else f"draw-{draw}"
+
+
+def digest(inputs: Mapping[str, Any]) -> str:
+    """Give a short name for all that a cell follows from."""
+    return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:10]
 
 
 def read_cell(file: Path) -> CellRecord:
     """Read a finished cell."""
     value = read_json(file)
     check_format(value, file, FORMAT, VERSION, "a finished draw of masil")
+    if value["version"] < VERSION:
+        raise OutdatedError(
+            f"{file} was written by an older masil, which did not note parameters and code; it is not used again."
+        )
     try:
-        names = ("of", "parameters", "started", "seconds", "model_bytes", "peak_bytes", "cosines")
-        kept = {name: value[name] for name in names}
-        return CellRecord(draw=draw_from_json(value["draw"]), remarks=value.get("remarks", {}), **kept)
+        return CellRecord(
+            inputs=dict(value["inputs"]),
+            given=dict(value["given"]),
+            draw=draw_from_json(value["draw"]),
+            cosines=value["cosines"],
+            remarks=value["remarks"],
+        )
     except (KeyError, TypeError, AttributeError) as error:
         raise damaged(file, error) from error
 
 
-def finished(file: Path, of: Mapping[str, Any]) -> CellRecord | None:
-    """Give the cell of a file, None where there is none; one of another run is refused."""
-    if not file.exists():
-        return None
-    record = read_cell(file)
-    if different := list(_differences(record.of, of)):
-        raise StorageError(
-            f"{file.parent} holds another run: {'; '.join(different[:3])}. Choose another folder with --out."
-        )
-    return record
+class OutdatedError(StorageError):
+    """A file of an older masil, which does not say enough to be used again."""
+
+
+def finished(cell: Cell) -> CellRecord | None:
+    """Give what a cell's file holds, None where it has none; its name follows from all that the cell follows from."""
+    return read_cell(cell.file) if cell.file is not None and cell.file.exists() else None
 
 
 def plain(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Keep the values that JSON knows, and say the others."""
-    known = (str, bool, int, type(None))
-    return {
-        name: value if isinstance(value, known) or (isinstance(value, float) and math.isfinite(value)) else str(value)
-        for name, value in parameters.items()
-    }
+    return {name: _plain(value) for name, value in sorted(parameters.items())}
 
 
-def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> Iterator[str]:
-    """Say what differs: "method 'teen' there, 'masil' here"."""
-    sums = {"weights": "other weights of the backbone", "data": "other images or labels", "order": "another order"}
-    for name in here:
-        if there.get(name) != here[name]:
-            yield (
-                f"{sums[name]} there than here"
-                if name in sums
-                else f"{name} {there.get(name)!r} there, {here[name]!r} here"
-            )
+def _plain(value: Any) -> Any:
+    if isinstance(value, str | bool | int | type(None)) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    return [_plain(part) for part in value] if isinstance(value, list | tuple) else str(value)

@@ -34,6 +34,15 @@ def materials(setting: Setting, draws: Sequence[int | None]) -> dict[int | None,
     return found
 
 
+def shots_checksum(setting: Setting, draw: int | None) -> str:
+    """Give the sha256 of the shots that a draw teaches, images and labels."""
+    state = hashlib.sha256()
+    for session in list(sessions(setting.protocol, setting.dataset, draw))[1:]:
+        state.update(session.train.fingerprint().encode())
+        state.update(session.train.labels.numpy().tobytes())
+    return state.hexdigest()
+
+
 def _arrays(setting: Setting, images: Images, name: str, labels: str) -> Material:
     return {name: setting.activations(images).numpy(), labels: images.labels.numpy()}
 

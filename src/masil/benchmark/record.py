@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, final
 
 from masil.benchmark.play import Played
+from masil.benchmark.provenance import Stamp
 from masil.protocol import Protocol, spread, summarise
 
 
@@ -41,15 +42,17 @@ class DrawRecord:
     average: float
     performance_drop: float
     generalised: float
+    stamp: Stamp
     confusion: tuple[tuple[int, ...], ...] = ()
 
 
 @final
 @dataclass(frozen=True)
 class RunRecord:
-    """A whole run. In JSON, `sessions` holds the means over the draws and, where there are several, their deviations.
+    """One method in one setting: a view over its cells, which all follow from the same values but for the shots.
 
-    `extras` is for what a figure needs and a table does not, by name.
+    In JSON, `sessions` holds the means over the draws and, where there are several, their deviations. `extras` is for
+    what a figure needs and a table does not, by name.
     """
 
     method: str
@@ -61,19 +64,44 @@ class RunRecord:
     backbone: str
     weights: str  # "imagenet", or the backbone's checksum
     recipe: str | None  # of the base session, if one was trained
-    parameters: dict[str, Any]
+    parameters: dict[str, Any]  # all that were in force, defaults too; {} in files of version 1
+    given: dict[str, Any]  # those among them that somebody chose
     draws: tuple[DrawRecord, ...]
     seed: int
-    command: str
-    versions: dict[str, str]  # masil, python, torch, numpy
-    commit: str | None
+    weights_checksum: str
     data_checksum: str
-    machine: dict[str, Any]
-    started: str  # ISO 8601, UTC
-    seconds: float  # all draws together, the base session's training and the activations not counted
-    memory: dict[str, int]  # model_bytes: what the method keeps; peak_bytes: of the process
+    code: str  # checksum of the source that played it; "" in files of version 1, which did not note it
     flip: bool = False  # activations are means over an image and its mirror image
+    asked: tuple[int | None, ...] = ()  # draws; those that are not in `draws` are missing
+    failed: dict[str, str] = field(default_factory=dict)  # draw -> why it is missing
+    waiting: str | None = None  # why a record that cannot be traced is shown until it is played again
     extras: dict[str, Any] = field(default_factory=dict)
+
+    def stamped(self, name: str) -> list[Any]:
+        """Give the different values that the draws' stamps have under a name, in their order."""
+        values = [getattr(draw.stamp, name) for draw in self.draws]
+        return [value for index, value in enumerate(values) if value not in values[:index]]
+
+    @property
+    def missing(self) -> tuple[int | None, ...]:
+        """The draws that were asked for and are not there."""
+        there = {draw.draw for draw in self.draws}
+        return tuple(draw for draw in self.asked if draw not in there)
+
+    @property
+    def started(self) -> str:
+        """When the first draw was begun."""
+        return min(self.stamped("started"), default="")
+
+    @property
+    def seconds(self) -> float:
+        """The time of all draws together."""
+        return sum(draw.stamp.seconds for draw in self.draws)
+
+    @property
+    def model_bytes(self) -> int:
+        """What the method keeps, the largest over the draws."""
+        return max(self.stamped("model_bytes"), default=0)
 
 
 def session_row(protocol: Protocol, played: Played) -> SessionRow:
@@ -91,7 +119,7 @@ def session_row(protocol: Protocol, played: Played) -> SessionRow:
     )
 
 
-def draw_record(protocol: Protocol, draw: int | None, played: Sequence[Played]) -> DrawRecord:
+def draw_record(protocol: Protocol, draw: int | None, played: Sequence[Played], stamp: Stamp) -> DrawRecord:
     """Sum up the sessions of one draw."""
     total = summarise(protocol, [session.score for session in played])
     return DrawRecord(
@@ -100,6 +128,7 @@ def draw_record(protocol: Protocol, draw: int | None, played: Sequence[Played]) 
         average=100 * total.average,
         performance_drop=100 * total.performance_drop,
         generalised=100 * total.generalised,
+        stamp=stamp,
         confusion=tuple(map(tuple, played[-1].confusion.tolist())),
     )
 

@@ -24,6 +24,7 @@ from masil.cli.train import train
 from masil.cli.tune import tune
 from masil.cli.undo import undo
 from masil.errors import MasilError
+from masil.hardware import prepare
 
 app = typer.Typer(
     name="masil",
@@ -63,6 +64,7 @@ def settings(
 
 def main() -> None:
     """Run the command line. An error of masil's family is one sentence and exit code 2; Ctrl-C is exit code 130."""
+    prepare()  # before torch is imported: what it sets surely holds then
     try:
         app()
     except MasilError as error:

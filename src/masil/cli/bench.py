@@ -35,6 +35,7 @@ def bench(
         ),
     ] = None,
     data: options.Data = None,
+    parameters: options.Set = None,
     seed: options.MethodSeed = 0,
     flip: options.Flip = False,
     jobs: Annotated[
@@ -57,11 +58,13 @@ def bench(
     from masil.errors import InputError, lookup
     from masil.methods import METHODS
     from masil.protocol import PROTOCOLS
+    from masil.report import check_drawing
 
     options.refuse_other_backbone(backbone, weights, checkpoint, recipe)
     options.refuse_file(out)
     if draws is not None and standard:
         raise InputError(f"--draws {draws} and --standard name different shots; give one of the two.")
+    check_drawing()  # now rather than after the last cell: the report has figures
     shape = lookup("protocol", protocol, PROTOCOLS)
     if standard and not has_standard_shots(shape.dataset):
         raise InputError(f"The field has no standard shots of '{shape.dataset}'; play draws of them with --draws.")
@@ -80,10 +83,13 @@ def bench(
         failures.append(f"{method}, {'standard shots' if draw is None else f'draw {draw}'}: failed: {sentence}")
 
     shots: int | list[int | None] = [None] if standard else 5 if draws is None else draws
-    records = play_grid(setting, chosen, shots, out=out, seed=seed, recipe=recipe, jobs=jobs, failed=failed)
+    records = play_grid(
+        setting, chosen, shots, out=out, seed=seed, recipe=recipe, jobs=jobs, failed=failed,
+        parameters=options.read_parameters(parameters, chosen),
+    )  # fmt: skip
     if records:
         _show(records, console)
-        keep_report(records, out, console)
+        keep_report(out, console)
     for sentence in failures:
         console.print(sentence, style="red", soft_wrap=True)
     if failures:

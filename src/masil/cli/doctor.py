@@ -6,6 +6,7 @@ import os
 import platform
 import shlex
 import shutil
+import sys
 from collections.abc import Iterator, Mapping
 from json import dumps
 from pathlib import Path
@@ -64,7 +65,16 @@ def doctor(
 def examine(refresh: bool = False) -> dict[str, Any]:
     """Collect everything doctor says, as plain values."""
     from masil.files import cache_folder
-    from masil.hardware import compile_pays, cpu_model, memory, precision, probe, torch_version, usable_cores
+    from masil.hardware import (
+        compile_pays,
+        cpu_model,
+        memory,
+        precision,
+        probe,
+        torch_build,
+        torch_version,
+        usable_cores,
+    )
 
     probe(refresh)
     compile_pays()
@@ -73,7 +83,9 @@ def examine(refresh: bool = False) -> dict[str, Any]:
     return {
         "masil": __version__,
         "python": platform.python_version(),
+        "interpreter": sys.executable,
         "torch": torch_version(),
+        "torch_build": torch_build(),
         "packages": {name: _version(name) for name in RELATED},
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "cpu": cpu_model(),
@@ -127,8 +139,9 @@ def _section(console: "Console", title: str, rows: Any) -> None:
 
 def _machine(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "masil", report["masil"]
-    yield "Python", report["python"]
-    yield "torch", report["torch"]
+    yield "Python", f"{report['python']} ({report['interpreter']})"
+    build = report["torch_build"]
+    yield "torch", "missing" if build == "missing" else f"{report['torch']} ({build} build)"
     yield "system", report["system"]
     yield "processor", report["cpu"]
     yield "cores", str(report["cores"])

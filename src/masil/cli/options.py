@@ -1,7 +1,8 @@
 """Options that several commands take, each said once, and what must hold of them before any work is done."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -20,6 +21,10 @@ Data = Annotated[
 Download = Annotated[bool, typer.Option("--download", help="Download the data set if it is not there.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
 MethodSeed = Annotated[int, typer.Option(help="Seed of everything else that is random in a method.")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="A parameter of a method, as METHOD.NAME=VALUE; may be repeated.", show_default=False),
+]
 Flip = Annotated[bool, typer.Option("--flip", help="Average activations over an image and its mirror image.")]
 
 
@@ -42,3 +47,24 @@ def refuse_file(folder: Path | None) -> None:
     for place in () if folder is None else (folder, *folder.parents):
         if place.exists() and not place.is_dir():
             raise StorageError(f"--out names the folder {folder}, but {place} is a file; choose another name.")
+
+
+def read_parameters(assignments: list[str] | None, methods: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Read METHOD.NAME=VALUE, where VALUE is JSON or else a word, into parameters by method."""
+    import json
+
+    from masil.errors import InputError, lookup
+
+    parameters: dict[str, dict[str, Any]] = {}
+    for assignment in assignments or ():
+        target, equals, text = assignment.partition("=")
+        method, dot, name = target.partition(".")
+        if not (equals and dot and name):
+            raise InputError(f"--set {assignment} is not of the form METHOD.NAME=VALUE, such as masil.alpha=0.3.")
+        lookup("method to be played", method, dict.fromkeys(methods))
+        try:
+            value = json.loads(text)
+        except json.JSONDecodeError:
+            value = text
+        parameters.setdefault(method, {})[name] = value
+    return parameters

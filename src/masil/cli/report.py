@@ -39,6 +39,10 @@ def report(
     check: Annotated[
         Path | None, typer.Option(help="Only say whether this file is what would be written; exit 1 if not.")
     ] = None,
+    keep: Annotated[
+        Path | None,
+        typer.Option(help="Put the runs into this folder of results; refuses what cannot be traced or is incomplete."),
+    ] = None,
     figures: Annotated[
         Path | None, typer.Option(help="Also write every figure into this folder, as SVG, PDF and PNG.")
     ] = None,
@@ -47,12 +51,16 @@ def report(
     from masil.report import read_results
 
     records = read_results(runs)
+    if keep is not None:
+        _keep(records, keep)
+        return
     expected = _expected(runs)
     named = check or out
     chosen = form or (SUFFIXES.get(named.suffix, Format.terminal) if named else Format.terminal)
     if figures is not None:
         _draw(records, figures)
     if check is not None:
+        _refuse(records)
         _check(check, _text(records, expected, chosen), f"masil report {runs} -o {check}")
     elif chosen is Format.html and (out is None or out.suffix != ".html"):
         from masil.report import write_report
@@ -102,6 +110,27 @@ def _show(records: "Sequence[RunRecord]", expected: Sequence[str], console: "Con
 
     for table in tables(records, expected):
         console.print(terminal_table(table))
+
+
+def _refuse(records: "Sequence[RunRecord]") -> None:
+    """End where a record cannot be believed and does not say so itself."""
+    from masil.report import fault
+
+    wrong = [sentence for record in records if record.waiting is None and (sentence := fault(record)) is not None]
+    for sentence in wrong:
+        typer.echo(sentence, err=True)
+    if wrong:
+        raise typer.Exit(1)
+
+
+def _keep(records: "Sequence[RunRecord]", folder: Path) -> None:
+    from masil.benchmark import write_record
+    from masil.report import result_name
+
+    _refuse(records)
+    for record in records:
+        write_record(record, folder / result_name(record))
+    typer.echo(f"{len(records)} runs are in {folder} now.")
 
 
 def _check(file: Path, text: str, command: str) -> None:

@@ -41,11 +41,14 @@ def run(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder for run.json and report.html.", show_default=False)
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in OUT.")] = False,
+    parameters: options.Set = None,
     download: options.Download = False,
     device: options.Device = "auto",
 ) -> None:
-    """Play a whole protocol: teach a session, test on every class seen so far, go on."""
+    """Play a whole protocol: teach a session, test on every class seen so far, go on.
+
+    With --out, finished draws are kept; the same command goes on after them.
+    """
     from masil.hardware import probe
 
     probe()  # before torch is used: what it finds about the processor holds for this process
@@ -56,30 +59,32 @@ def run(
     from masil.errors import InputError, lookup
     from masil.methods import METHODS
     from masil.protocol import PROTOCOLS
+    from masil.report import check_drawing
     from masil.training import recipe as recipe_called
 
     options.refuse_other_backbone(backbone, weights, checkpoint, recipe)
     options.refuse_file(out)
     if draws is not None and draw is not None:
         raise InputError(f"--draws {draws} plays draws 0 … and --draw {draw} plays one; give one of the two.")
-    if resume and out is None:
-        raise InputError("--resume goes on with the run in a folder; name it with --out.")
     if recipe is not None and out is None:
         raise InputError("--recipe trains a base session in OUT/base; name the folder with --out.")
+    if out is not None:
+        check_drawing()  # now rather than after the last session: the report has figures
     shape, factory = lookup("protocol", protocol, PROTOCOLS), lookup("method", method, METHODS)
+    chosen = options.read_parameters(parameters, [method]).get(method, {})
     setting = prepare(
         shape, backbone=backbone, weights=weights, checkpoint=checkpoint, data=data, download=download, flip=flip,
         device=device, folder=out and out / "base",
-        recipe=None if recipe is None else own_recipe(factory, recipe_called(recipe), shape),
+        recipe=None if recipe is None else own_recipe(method, recipe_called(recipe), shape, chosen),
     )  # fmt: skip
     console = Console()
     if getattr(factory, "needs_base_training", False) and recipe is None and checkpoint is None:
         console.print(f"Note: '{method}' trains a base session of its own; --recipe does that. Here it has none.")
     notes(setting, console, standard=draws is None and draw is None)
-    record = _play(setting, method, draws if draw is None else [draw], seed, out, resume, console)
-    show(record, console)
+    arguments = {"draws": draws if draw is None else [draw], "seed": seed, "parameters": chosen, "out": out}
+    show(_play(setting, method, arguments, console), console)
     if out is not None:
-        keep_report([record], out, console)
+        keep_report(out, console)
 
 
 def notes(setting: "Setting", console: "Console", *, standard: bool) -> None:
@@ -91,16 +96,14 @@ def notes(setting: "Setting", console: "Console", *, standard: bool) -> None:
         console.print("Shots: the field's standard ones." if listed else "Shots: draw 0 (there are no standard ones).")
 
 
-def keep_report(records: "list[RunRecord]", out: Path, console: "Console") -> None:
-    """Write the report beside the records and say where it is."""
-    from masil.report import write_report
+def keep_report(out: Path, console: "Console") -> None:
+    """Write the report of everything that the folder holds and say where it is."""
+    from masil.report import read_results, write_report
 
-    console.print(f"The record and the report are in {out}: {write_report(records, out)}", soft_wrap=True)
+    console.print(f"The records and the report are in {out}: {write_report(read_results(out), out)}", soft_wrap=True)
 
 
-def _play(
-    setting: "Setting", method: str, draws: Any, seed: int, out: Path | None, resume: bool, console: "Console"
-) -> "RunRecord":
+def _play(setting: "Setting", method: str, arguments: dict[str, Any], console: "Console") -> "RunRecord":
     """Run with a live table of the draw under way."""
     from rich.live import Live
 
@@ -119,10 +122,10 @@ def _play(
             live.update(table, refresh=True)
 
         try:
-            return play_draws(setting, method, draws, seed=seed, out=out, resume=resume, watch=watch)
+            return play_draws(setting, method, watch=watch, **arguments)
         except KeyboardInterrupt:
-            if out is not None:
-                sys.stderr.write(f"masil: finished draws are kept in {out}; --resume goes on after them.\n")
+            if arguments["out"] is not None:
+                sys.stderr.write(f"masil: finished draws are kept in {arguments['out']}; the same command goes on.\n")
             raise
 
 

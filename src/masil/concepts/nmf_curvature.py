@@ -66,7 +66,7 @@ class Curvature:
 @final
 @dataclass(frozen=True)
 class Solved:
-    """A solution of S Y = B, its residual relative to B, and whether all directions met had curvature."""
+    """A solution of S Y = B, its residual relative to `size`, and whether all directions met had curvature."""
 
     solution: Tensor
     residual: float
@@ -74,11 +74,23 @@ class Solved:
 
 
 def conjugate_gradients(
-    S: Callable[[Tensor], Tensor], right: Tensor, scale: Tensor, tol: float, *, max_iterations: int, flat: float = 1e-9
+    S: Callable[[Tensor], Tensor],
+    right: Tensor,
+    scale: Tensor,
+    tol: float,
+    *,
+    max_iterations: int,
+    size: float | None = None,
+    flat: float = 1e-9,
 ) -> Solved:
-    """Solve S Y = right, preconditioned by 1 / scale; stop at a direction whose curvature is below `flat` · scale."""
+    """Solve S Y = right, preconditioned by 1 / scale; stop at a direction whose curvature is below `flat` · scale.
+
+    The residual is measured against `size`, which is ‖right‖ if not given. Where right is what is left of terms that
+    cancel, give their size: a right-hand side that is zero but for their rounding then has the solution zero.
+    """
     Y, residual = torch.zeros_like(right), right.clone()
-    size = float(right.norm()) or 1.0
+    size = float(right.norm()) if size is None else size
+    size = size or 1.0
     direction = preconditioned = residual / scale
     product = float((residual * preconditioned).sum())
     for _ in range(max_iterations):
@@ -96,8 +108,9 @@ def conjugate_gradients(
     return Solved(Y, float(residual.norm()) / size, True)
 
 
-def shortest_least_squares(S: Curvature, right: Tensor, tol: float, *, max_iterations: int) -> Solved:
+def shortest_least_squares(
+    S: Curvature, right: Tensor, tol: float, *, max_iterations: int, size: float | None = None
+) -> Solved:
     """Minimise ‖S Y − right‖ for a singular S, by S D⁻¹ S Y = S D⁻¹ right with D the scale; of all Y, the shortest."""
-    return conjugate_gradients(
-        lambda Y: S(S(Y) / S.scale), S(right / S.scale), S.scale, tol, max_iterations=max_iterations, flat=0.0
-    )
+    normal, image = (lambda Y: S(S(Y) / S.scale)), S(right / S.scale)
+    return conjugate_gradients(normal, image, S.scale, tol, max_iterations=max_iterations, size=size, flat=0.0)

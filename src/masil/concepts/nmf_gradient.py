@@ -12,7 +12,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from masil.concepts.nmf_curvature import Curvature, conjugate_gradients, shortest_least_squares
-from masil.concepts.nmf_polish import polish
+from masil.concepts.nmf_polish import STATIONARY, polish
 
 # At a stationary point with free sets F = {P > 0} and F' = {Q > 0}, dA moves (P, Q) by the solution of
 #     H (dP, dQ) = (dA Qᵀ, Pᵀ dA)   on the free entries, 0 elsewhere,
@@ -28,6 +28,7 @@ from masil.concepts.nmf_polish import polish
 
 GRADIENT_TOL = 1e-10
 NEARLY_STATIONARY = 1e-7
+ZERO = 10 * STATIONARY  # of Q's unit rows, and of P beside the length of its activations
 
 
 class NMFGradientWarning(UserWarning):
@@ -51,7 +52,9 @@ class _Implicit(Function):
         A, P, Q = ctx.saved_tensors
         S = Curvature(A, P, Q, Q > 0)
         inner = S.solve_rows(by_P)
-        Y = _solve(S, S.tangent(by_Q - S.to_concepts(inner)))
+        # Beside these terms the right-hand side may be zero but for rounding: Q_j·dQ_j = 0 whatever dA is.
+        terms = float(by_Q.norm() + P.norm() * inner.norm())
+        Y = _solve(S, S.tangent(by_Q - S.to_concepts(inner)), terms)
         X = inner - S.solve_rows(S.to_rows(Y))
         return X @ Q + P @ Y, None, None
 
@@ -76,14 +79,16 @@ def differentiable(A: Tensor, concepts: Tensor) -> tuple[Tensor, Tensor, float, 
             NMFGradientWarning,
             stacklevel=4,
         )
-    P, Q = _attach(A, point.P, point.Q)
+    # Which of the entries below the accuracy of the point are zero is decided by rounding, so all of them are.
+    lengths = A.detach().norm(dim=1, keepdim=True)
+    P, Q = _attach(A, point.P * (ZERO * lengths < point.P), point.Q * (point.Q > ZERO))
     return P, Q, point.objective, stationary
 
 
-def _solve(S: Curvature, right: Tensor) -> Tensor:
-    """Solve S Y = right; where S is singular, and right is not in its range, as nearly as possible."""
+def _solve(S: Curvature, right: Tensor, size: float) -> Tensor:
+    """Solve S Y = right to a part of `size`; where S is singular, and right not in its range, as nearly as possible."""
     limit = 2 * right.numel()
-    found = conjugate_gradients(S, right, S.scale, GRADIENT_TOL, max_iterations=limit)
+    found = conjugate_gradients(S, right, S.scale, GRADIENT_TOL, max_iterations=limit, size=size)
     if not found.positive:
         warnings.warn(
             "The factorisation is not unique: its factors can move without a change of the objective, as they always "
@@ -92,7 +97,7 @@ def _solve(S: Curvature, right: Tensor) -> Tensor:
             NMFGradientWarning,
             stacklevel=2,
         )
-        found = shortest_least_squares(S, right, GRADIENT_TOL, max_iterations=limit)
+        found = shortest_least_squares(S, right, GRADIENT_TOL, max_iterations=limit, size=size)
     if found.residual > 1e3 * GRADIENT_TOL:
         warnings.warn(
             f"The gradient of the factorisation is inexact: its system was solved to {found.residual:.0e} only.",

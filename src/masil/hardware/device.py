@@ -9,7 +9,7 @@ from masil.hardware.answers import known
 from masil.hardware.child import ISA_VARIABLES
 from masil.hardware.hardware import DEVICES, Hardware
 from masil.hardware.probe import probe
-from masil.hardware.process import in_force, precision
+from masil.hardware.process import precision, prepare, setting
 
 if TYPE_CHECKING:
     import torch
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 def resolve_device(name: str = "auto") -> "torch.device":
     """Give the device called "auto" (the fastest that works), "cpu", "cuda", "cuda:1" or "mps", if it is there."""
     kind, colon, index = name.strip().lower().partition(":")
+    prepare()
     hardware = probe() if kind == "auto" else known()
     import torch  # after the probe, so that the instruction set it chose can still take effect
 
@@ -89,9 +90,9 @@ def _refuse_deadly(hardware: Hardware) -> None:
             "Another build of torch may; after a change, `masil doctor --refresh` tries again."
         )
     survives_plain = "cpu float32 training images/s" in hardware.measurements
-    if hardware.onednn_isa is not None and not survives_plain and not in_force(hardware):
+    # Our own limit may come after a network that somebody else ran; but without it, that one would have been the end.
+    if hardware.onednn_isa is not None and not survives_plain and setting() != hardware.onednn_isa:
         raise DeviceError(
-            f"This machine survives torch only with {ISA_VARIABLES[0]}={hardware.onednn_isa}, which cannot be set any "
-            "more in this process, because torch is in use. Start again with masil imported before torch: this is "
-            "known now and will be in force. Or set the variable in the shell."
+            f"This machine survives torch only with {ISA_VARIABLES[0]}={hardware.onednn_isa}, but '{setting()}' is "
+            "set. Leave the variable out, or set it to that, and start again."
         )

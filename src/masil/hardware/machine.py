@@ -21,6 +21,7 @@ def key() -> str:
     facts = (
         str(PROBE_VERSION), platform.system(), platform.machine(), platform.release(), cpu_model(), *cpu_flags(),
         str(usable_cores()), *gpu_names(), os.environ.get("CUDA_VISIBLE_DEVICES", "all"), torch_version(),
+        torch_build(),
     )  # fmt: skip
     return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
 
@@ -80,15 +81,28 @@ def gpu_names() -> list[str]:
 
 def torch_version() -> str:
     """Give torch's version from its files: importing it takes a second and may fix oneDNN's instruction set."""
+    return _of_torch("__version__") or "missing"
+
+
+def torch_build() -> str:
+    """Say what torch was built for, from its files: "CPU", "CUDA 13.0", "ROCm 7.0". Its version alone may not say."""
+    if torch_version() == "missing":
+        return "missing"
+    for name, platform_name in (("cuda", "CUDA"), ("hip", "ROCm"), ("xpu", "XPU")):
+        if version := _of_torch(name):
+            return f"{platform_name} {version}"
+    return "CPU"
+
+
+def _of_torch(name: str) -> str | None:
+    """Read a text that torch's version.py assigns; None where there is none, or no torch."""
     with suppress(ImportError, OSError, ValueError):
         spec = importlib.util.find_spec("torch")
         for folder in (spec and spec.submodule_search_locations) or ():
-            found = re.search(
-                r"^__version__\s*=\s*['\"](.+?)['\"]", Path(folder, "version.py").read_text(), re.MULTILINE
-            )
-            if found:
+            text = Path(folder, "version.py").read_text(encoding="utf-8")
+            if found := re.search(rf"^{name}\s*(?::[^=]*)?=\s*['\"](.+?)['\"]", text, re.MULTILINE):
                 return found[1]
-    return "missing"
+    return None
 
 
 @cache

@@ -5,6 +5,10 @@ before the first convolution takes effect; after a convolution, or even a questi
 supported, it does not (seen with torch 2.13, oneDNN 3.12, by the instruction set that ONEDNN_VERBOSE=1 prints).
 torch does not tell whether oneDNN has been used. So a setting counts as in force only if it was there before torch;
 otherwise bfloat16, which may be deadly without it, is not used in this process.
+
+A library does not change its host's environment when it is imported. So the limit is set by the command line before
+anything else, and elsewhere when masil makes its first backbone or looks for a device: before its first network runs.
+Whoever wants it earlier, before torch is imported, calls `prepare` there.
 """
 
 import os
@@ -21,21 +25,25 @@ _settings: Final[set[str | None]] = set()
 
 
 def prepare() -> None:
-    """Limit oneDNN's instruction set as the probe found right, if it has been asked before. Cheap; never raises."""
+    """Limit oneDNN's instruction set as the probe found right, if it has been asked before. Cheap; never raises.
+
+    The limit is an environment variable of this process and its children. The command line calls this first, and so
+    does the first backbone that is made.
+    """
     with suppress(Exception):
         if TRIAL_MARK in os.environ:
             return
-        _look()
+        note_setting()
         if hardware := known():
             adopt(hardware)
 
 
 def adopt(hardware: Hardware) -> None:
     """Limit oneDNN's instruction set for this process and its children, unless the user has chosen one."""
-    _look()
-    if hardware.onednn_isa is not None and not any(name in os.environ for name in ISA_VARIABLES):
+    note_setting()
+    if hardware.onednn_isa is not None and setting() is None:
         os.environ[ISA_VARIABLES[0]] = hardware.onednn_isa
-        _look()
+        note_setting()
 
 
 def precision(hardware: Hardware, device: str) -> str:
@@ -46,15 +54,19 @@ def precision(hardware: Hardware, device: str) -> str:
 
 def in_force(hardware: Hardware) -> bool:
     """Say whether oneDNN surely works under the instruction set that the probe chose."""
-    _look()
+    note_setting()
     return _settings == {hardware.onednn_isa}
 
 
-def _look() -> None:
-    """Note the setting of this moment; before torch is imported, it replaces what was noted."""
-    current = next((os.environ[name] for name in ISA_VARIABLES if name in os.environ), None)
+def setting() -> str | None:
+    """Give oneDNN's limit as the environment has it now; None where it has none."""
+    return next((os.environ[name] for name in ISA_VARIABLES if name in os.environ), None)
+
+
+def note_setting() -> None:
+    """Note oneDNN's limit of this moment, and change nothing; before torch is imported, it replaces what was noted."""
     if "torch" not in sys.modules:
         _settings.clear()
     elif not _settings:  # torch was there first: what held then is unknown, and no limit is the worst case
         _settings.add(None)
-    _settings.add(current)
+    _settings.add(setting())

@@ -11,7 +11,7 @@ masil         … with what we add to it: whitening in place of the projection, 
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Literal, final
+from typing import Any, ClassVar, Literal, final
 
 from torch import Tensor
 
@@ -60,14 +60,19 @@ class _OnFrame(Method):
         self.steps, self.lr = steps, lr
         self.inner_: MasilMethod | None = None
 
+    def parameters(self) -> dict[str, Any]:
+        """Give those of the projection's training, and of the learner behind it."""
+        return {**super().parameters(), **self._learner().parameters()}
+
+    def _learner(self, **trained: Any) -> MasilMethod:
+        return MasilMethod(seed=self.seed, alpha=self.alpha, power=1.0, balance=0.0, **trained)
+
     def fit(self, activations: Tensor, labels: Tensor) -> None:
         """Train the projection, then factorise the bank."""
         base = NcFscil(seed=self.seed, steps=self.steps, lr=self.lr)
         base.fit(activations, labels)
         g, vectors = base.trained()
-        self.inner_ = MasilMethod(
-            seed=self.seed, embedding=g, class_vectors=vectors, alpha=self.alpha, power=1.0, balance=0.0
-        )
+        self.inner_ = self._learner(embedding=g, class_vectors=vectors)
         self.inner_.fit(activations, labels)
 
     def learn(self, activations: Tensor, labels: Tensor) -> None:

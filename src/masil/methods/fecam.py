@@ -43,7 +43,7 @@ class FeCAM(Method):
         if not 0 < power <= 1:
             raise InputError(f"The power is {power}, but must lie in (0, 1]; 1 leaves activations as they are.")
         self.power = power
-        self.shrinkage = (diagonal, off_diagonal)
+        self.diagonal, self.off_diagonal = diagonal, off_diagonal
         self.root_: Tensor | None = None  # [d d], R⁻¹ = root rootᵀ
         self.means_: Tensor | None = None  # [k d], unit length
 
@@ -54,7 +54,7 @@ class FeCAM(Method):
         if len(rows) <= k:
             raise InputError(f"Each of the {k} base classes has one image, so their scatter is unknown; give more.")
         scatter = rows - class_means(rows, labels)[labels]
-        correlation = shrunk_correlation(scatter.T @ scatter / (len(rows) - k), *self.shrinkage)
+        correlation = shrunk_correlation(scatter.T @ scatter / (len(rows) - k), self.diagonal, self.off_diagonal)
         # R = L Lᵀ, so R⁻¹ = L⁻ᵀ L⁻¹ and the distance is the Euclidean one between rows times L⁻ᵀ.
         identity = torch.eye(len(correlation), dtype=torch.float64)
         self.root_ = torch.linalg.solve_triangular(torch.linalg.cholesky(correlation), identity, upper=False).T.float()

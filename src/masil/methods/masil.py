@@ -9,6 +9,9 @@ from masil.learner import TRAINED_BALANCE, Masil
 from masil.methods.method import Method
 from masil.methods.taught import new_classes, taught
 
+# Parameters of the learner that a benchmark decides: it gives activations, and all of them on the processor.
+OURS = {"backbone", "weights", "crops", "side", "device", "seed"}
+
 
 @final
 class MasilMethod(Method):
@@ -18,15 +21,27 @@ class MasilMethod(Method):
 
     def __init__(self, *, total: int | None = None, seed: int = 0, **parameters: Any) -> None:
         super().__init__(total=total, seed=seed)
-        self.parameters = {"seed": seed, **parameters}
+        self.chosen = parameters
         self.learner_: Masil | None = None
+
+    @classmethod
+    def accepts(cls) -> frozenset[str]:
+        """Give the learner's parameters, but for those that a benchmark decides."""
+        return frozenset(Masil().get_params()) - OURS
+
+    def parameters(self) -> dict[str, Any]:
+        """Give the learner's parameters."""
+        learner = self._new()
+        return {name: getattr(learner, name) for name in self.accepts()}
+
+    def _new(self) -> Masil:
+        balance = TRAINED_BALANCE if self.backbone_trained else 1.0
+        return Masil(backbone=None, **{"balance": balance, "seed": self.seed, **self.chosen})
 
     def fit(self, activations: Tensor, labels: Tensor) -> None:
         """Whiten, name the base classes, and factorise the concept bank."""
         new_classes(activations, labels)
-        balance = TRAINED_BALANCE if self.backbone_trained else 1.0
-        learner = Masil(backbone=None, **{"balance": balance, **self.parameters})
-        self.learner_ = learner.fit(activations, labels.tolist())
+        self.learner_ = self._new().fit(activations, labels.tolist())
 
     def learn(self, activations: Tensor, labels: Tensor) -> None:
         """Induce the new classes' vectors."""

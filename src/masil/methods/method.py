@@ -1,5 +1,6 @@
 """The one interface of every method: a base session, then sessions, then predictions, all on activations."""
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -40,6 +41,15 @@ class Method(ABC):
         Its `method` is this method's name, so that a checkpoint says whose it is.
         """
         return usual
+
+    @classmethod
+    def accepts(cls) -> frozenset[str]:
+        """Give the names of the parameters that can be chosen."""
+        return frozenset(inspect.signature(cls).parameters) - {"total", "seed"}
+
+    def parameters(self) -> dict[str, Any]:
+        """Give every parameter that is in force, defaults too; each is kept under its name."""
+        return {name: getattr(self, name) for name in self.accepts() if hasattr(self, name)}
 
     @abstractmethod
     def fit(self, activations: Tensor, labels: Tensor) -> None:

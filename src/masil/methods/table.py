@@ -1,7 +1,6 @@
 """Every method by name, and one way to make it."""
 
-import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from masil.errors import InputError, lookup, suggest
@@ -49,11 +48,15 @@ METHODS: Mapping[str, type[Method]] = {
 def make(name: str, *, total: int | None = None, seed: int = 0, **parameters: Any) -> Method:
     """Make the method called `name` for `total` classes in the end; `parameters` are the method's own."""
     method = lookup("method", name, METHODS)
+    check_parameters(name, method, parameters)
     if method.needs_total_classes and total is None:
         raise InputError(f"Method '{name}' must know in advance how many classes will ever come; give `total`.")
-    taken = inspect.signature(method).parameters
-    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values()):
-        for key in parameters:
-            if key not in taken:
-                raise InputError(f"Method '{name}' has no parameter '{key}'; {suggest(key, set(taken))}")
     return method(total=total, seed=seed, **parameters)
+
+
+def check_parameters(name: str, method: Callable[..., Method], parameters: Mapping[str, Any]) -> None:
+    """Refuse parameters that a method does not have; a function that makes one is not asked."""
+    known = method.accepts() if isinstance(method, type) and issubclass(method, Method) else frozenset(parameters)
+    for key in parameters:
+        if key not in known:
+            raise InputError(f"Method '{name}' has no parameter '{key}'; {suggest(key, known)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import re
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, cast
 
+from masil.errors import InputError
 from masil.files import write_bytes
 
 if TYPE_CHECKING:
@@ -66,8 +68,15 @@ def drawn(function: Callable[P, Figure]) -> Callable[P, Figure]:
     return inside
 
 
+def check_drawing() -> None:
+    """Raise where figures cannot be drawn; worth asking before a long run whose report has some."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise InputError('Figures are an extra of masil: pip install "masil[report]"')
+
+
 @contextmanager
 def _our_style(**further: Any) -> Iterator[None]:
+    check_drawing()
     import matplotlib as mpl
 
     with mpl.rc_context():

@@ -47,7 +47,7 @@ def name_of(method: str) -> str:
 
 def detail_of(record: RunRecord) -> str:
     """Say what else than its method distinguishes a run: backbone, where its weights are from, and the draws."""
-    return _detail(record, record.recipe)
+    return ", ".join(filter(None, [_detail(record, record.recipe), _particulars(record)]))
 
 
 def setting_of(record: RunRecord) -> str:
@@ -55,9 +55,19 @@ def setting_of(record: RunRecord) -> str:
     return _detail(record, record.recipe and record.recipe.removesuffix(f"+{record.method}"))
 
 
-def own_way(record: RunRecord) -> str:
-    """Say that a method has trained the backbone in its own way, if it has."""
-    return "backbone trained its own way" if setting_of(record) != detail_of(record) else ""
+def remark_on(record: RunRecord) -> str:
+    """Say what a reader of a run's row must know: whose backbone it has, what was chosen, what is missing."""
+    own = "backbone trained its own way" if setting_of(record) != _detail(record, record.recipe) else ""
+    return ", ".join(filter(None, [own, _particulars(record)]))
+
+
+def _particulars(record: RunRecord) -> str:
+    parts = [f"{name} = {value}" for name, value in record.given.items()]
+    if record.missing:
+        parts.append(f"{len(record.missing)} of {len(record.asked)} draws missing")
+    if record.waiting:
+        parts.append(record.waiting)
+    return ", ".join(parts)
 
 
 def _detail(record: RunRecord, recipe: str | None) -> str:
@@ -105,7 +115,7 @@ def _order(record: RunRecord) -> tuple[int, str, str, str, str, str, str, str]:
     known = list(TITLES)
     place = known.index(record.protocol) if record.protocol in known else len(known)
     identity = (record.protocol, record.method, record.backbone, record.weights, record.recipe or "")
-    return (place, *identity, record.started, record.command)
+    return (place, *identity, record.started, "".join(record.stamped("command")))
 
 
 def over_draws(values: Sequence[float | None], form: str = ".2f") -> Cell:

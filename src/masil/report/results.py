@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -38,6 +39,16 @@ def read_results(place: Path) -> tuple[RunRecord, ...]:
     else:
         raise StorageError(f"There is no {place}; name a run.json, the folder of a run, or a folder of runs.")
     return checked([read_run(path) for path in found])
+
+
+def result_name(record: RunRecord) -> str:
+    """Name the file of a run among results: its protocol, what it was played on, and the method."""
+    base = record.recipe.removesuffix(f"+{record.method}") if record.recipe else record.backbone
+    setting = base if base.startswith(record.protocol) else f"{record.protocol}-{base}"
+    own = "own" if record.recipe and record.recipe.endswith(f"+{record.method}") else ""
+    given = "-".join(f"{name}={value}" for name, value in record.given.items())
+    parts = [setting, "mirrored" if record.flip else "", draws_of(record), own, record.method, given]
+    return "-".join(re.sub(r"[^A-Za-z0-9_.=]+", "-", part) for part in parts if part) + ".json"
 
 
 def tables(records: Sequence[RunRecord], expected: Sequence[str] = ()) -> list[Table]:

@@ -15,7 +15,7 @@ from masil.report.measured import (
     last_accuracy,
     name_of,
     over_draws,
-    own_way,
+    remark_on,
     setting_of,
     teaching_seconds,
     title_of,
@@ -86,7 +86,7 @@ def _by_session(records: Sequence[RunRecord], count: int) -> list[Row]:
         cells = by_session(record)
         padding = (Cell(missing=NOT_RUN),) * (count - len(cells))
         improvement = relative_improvement(record, records)
-        rows.append(Row(name_of(record.method), (*cells, *padding, average(record), improvement), own_way(record)))
+        rows.append(Row(name_of(record.method), (*cells, *padding, average(record), improvement), remark_on(record)))
     return rows
 
 
@@ -129,9 +129,9 @@ def _balance(record: RunRecord) -> Row:
         over_draws([draw.performance_drop for draw in record.draws]),
         over_draws([draw.generalised for draw in record.draws]),
         teaching_seconds(record),
-        Cell(record.memory["model_bytes"] / 1e6 if "model_bytes" in record.memory else None),
+        Cell(record.model_bytes / 1e6),
     )
-    return Row(name_of(record.method), cells, own_way(record))
+    return Row(name_of(record.method), cells, remark_on(record))
 
 
 def ablation_table(records: Iterable[RunRecord]) -> Table:

@@ -4,6 +4,7 @@ One line of a convolution is bilinear in pixels x and taps w, and so can be writ
 matrices and r products in place of 3 per output. In two dimensions the same holds with T ⊗ T, G ⊗ G and S ⊗ S; summed
 over channels, the r² products become r² matrix products [n c] · [c o]. Border and tiles are part of T and S, so nothing
 is padded, unfolded or gathered, and the gradient is two such products more. A 4 × 4 map takes 36 instead of 144.
+In bfloat16 the library's own are as fast, but for 2 × 2 maps, which see all of themselves: one dense product serves.
 Where that pays, `benchmarks/training.py --layers` shows.
 """
 
@@ -13,6 +14,7 @@ from typing import NamedTuple, final
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 # Where the polynomials of Cook and Toom are evaluated, besides infinity: few, small and easily told apart in float32.
 POINTS = (0.0, 1.0, -1.0, 0.5, -2.0)
@@ -43,8 +45,13 @@ class SmallMapConv2d(nn.Conv2d):
     def forward(self, x: Tensor) -> Tensor:
         """Convolve [n c h w]."""
         h, w = x.shape[2:]
-        exact = x.device.type == "cpu" and x.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
-        if exact and h == w and h in self.plans:
+        if x.device.type != "cpu" or h != w:
+            return super().forward(x)
+        if torch.is_autocast_enabled("cpu"):
+            # The transforms would lose too many of bfloat16's eight bits; a dense product loses none.
+            whole = (h, self.stride[0]) == (2, 1) and torch.get_autocast_dtype("cpu") == torch.bfloat16
+            return convolve_whole(x.bfloat16(), self.weight.bfloat16()) if whole else super().forward(x)
+        if x.dtype == torch.float32 and h in self.plans:
             return convolve(x, self.weight, self.plans[h])
         return super().forward(x)
 
@@ -90,6 +97,18 @@ def convolve(x: Tensor, weight: Tensor, plan: Plan) -> Tensor:
         products = torch.bmm(V, U).view(r, r, n, t, t, o).permute(2, 0, 3, 1, 4, 5).reshape(n * r * t, r * t, o)
         y = _each(S, _each(S, products).view(n, r * t, -1))
     return y.view(n, out, out, o).permute(0, 3, 1, 2)
+
+
+def convolve_whole(x: Tensor, weight: Tensor) -> Tensor:
+    """Convolve [n c 2 2] with [o c 3 3], border 1, by one product [n 4c] · [4c 4o], channels last in and out.
+
+    Each of the four outputs sees the whole map, through a 2 × 2 window of the taps that is its own.
+    """
+    n, c = x.shape[:2]
+    windows = torch.stack([weight[:, :, 1 - i : 3 - i, 1 - j : 3 - j] for i in (0, 1) for j in (0, 1)])  # [4 o c 2 2]
+    dense = windows.permute(0, 1, 3, 4, 2).reshape(4 * len(weight), 4 * c)
+    y = functional.linear(x.permute(0, 2, 3, 1).reshape(n, 4 * c), dense)
+    return y.view(n, 2, 2, len(weight)).permute(0, 3, 1, 2)
 
 
 def _each(matrix: Tensor, batch: Tensor) -> Tensor:

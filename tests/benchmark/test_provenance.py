@@ -1,0 +1,90 @@
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from masil.benchmark import provenance
+from masil.benchmark.cost import model_bytes, peak_bytes
+
+
+@dataclass
+class Kept:
+    table: torch.Tensor
+    more: dict[str, object] = field(default_factory=dict)
+
+
+def test_what_a_method_keeps_is_counted_once() -> None:
+    shared = torch.zeros(10, 4)
+    layer = torch.nn.Linear(3, 2)  # 8 numbers
+    kept = Kept(shared, {"again": shared, "rows": [np.zeros(5), (layer, np)], "note": "nothing", "none": None})
+    kept.more["itself"] = kept
+    assert model_bytes(kept) == 10 * 4 * 4 + 5 * 8 + 8 * 4
+
+
+def test_memory_and_machine_are_said() -> None:
+    assert peak_bytes() > 10_000_000
+    assert provenance.machine("cpu")["device"] == "cpu"
+    assert provenance.machine("cpu")["cores"] >= 1
+
+
+def test_a_command_can_be_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["/somewhere/masil/__main__.py", "run", "--data", "my data"])
+    assert provenance.command() == "masil run --data 'my data'"
+    monkeypatch.setattr(sys, "argv", ["/home/me/compare.py", "-x"])
+    assert provenance.command() == "compare.py -x"
+
+
+def git(folder: Path, *words: str) -> None:
+    who = ("-c", "user.name=me", "-c", "user.email=me@example.org", "-c", "commit.gpgsign=false")
+    subprocess.run(["git", "-C", str(folder), *who, *words], check=True, capture_output=True)
+
+
+def test_the_commit_is_masil_s_own_and_changes_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if shutil.which("git") is None:
+        pytest.skip("needs git")
+    (tmp_path / "__init__.py").write_text("")
+    (tmp_path / "other.py").write_text("")
+    monkeypatch.setattr(provenance.masil, "__file__", str(tmp_path / "__init__.py"))
+    assert provenance.commit() == (None, None)
+    git(tmp_path, "init")
+    git(tmp_path, "add", "other.py")
+    git(tmp_path, "commit", "-m", "someone else's")
+    assert provenance.commit() == (None, None)  # installed inside a repository, but not of it
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-m", "masil")
+    commit, clean = provenance.commit()
+    assert clean
+    assert commit is not None
+    assert len(commit) == 40
+    (tmp_path / "other.py").write_text("changed")
+    assert provenance.commit() == (commit, False)
+
+
+def test_the_code_s_checksum_follows_what_makes_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def checksum() -> str:
+        provenance.package_code.cache_clear()
+        return provenance.package_code()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(provenance.masil, "__file__", str(tmp_path / "__init__.py"))
+        for room in ("methods", "cli"):
+            (tmp_path / room).mkdir()
+            (tmp_path / room / "a.py").write_text("1")
+        first = checksum()
+        (tmp_path / "cli" / "a.py").write_text("2")
+        assert checksum() == first
+        (tmp_path / "methods" / "a.py").write_text("2")
+        assert checksum() != first
+    provenance.package_code.cache_clear()
+
+
+def test_a_method_of_one_s_own_adds_its_source() -> None:
+    class Mine:
+        pass
+
+    assert provenance.code_of(Mine) != provenance.package_code()
