@@ -18,6 +18,7 @@ from masil.collapse import Projection, simplex_etf
 from masil.data import Framing
 from masil.errors import InputError, StorageError
 from masil.learner import Masil
+from masil.learner.model_file import _checksum
 
 SCRIPT = Path(__file__).parent / "teach_forever.py"
 
@@ -108,6 +109,18 @@ def test_a_newer_format_says_so(saved):
     rewritten(saved[1], lambda marks: marks.update(format="2"))
     with pytest.raises(StorageError, match="has format 2, but this version of masil reads format 1; update masil"):
         Masil.load(saved[1])
+
+
+def test_a_model_from_before_vectors_had_names_is_read(saved, world):
+    def age(marks):
+        content = json.loads(marks["content"])
+        assert content["params"].pop("class_names") is None
+        marks["content"] = json.dumps(content, ensure_ascii=False)
+        marks["checksum"] = _checksum(marks["content"], load(saved[1].read_bytes()))
+
+    rewritten(saved[1], age)
+    images, _ = world.draw(range(12), 3, seed=5)
+    np.testing.assert_array_equal(Masil.load(saved[1]).predict_proba(images), saved[0].predict_proba(images))
 
 
 def test_a_changed_word_is_found(saved):

@@ -1,9 +1,12 @@
 import dataclasses
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
 from torch import nn
 
 from masil.errors import StorageError
@@ -45,6 +48,21 @@ def test_it_comes_back_bit_for_bit(checkpoint: Checkpoint, tmp_path: Path) -> No
     assert dataclasses.replace(found, epoch=4).finished
 
 
+def test_names_are_kept_and_one_from_before_has_none(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    path = write_checkpoint(tmp_path, dataclasses.replace(checkpoint, names=("class 10", "class 2", "é")))
+    found = read_checkpoint(tmp_path)
+    assert found is not None
+    assert found.names == ("class 10", "class 2", "é")
+    with safe_open(path, "pt") as file:
+        header = file.metadata()
+    described = json.loads(header["session"])
+    del described["names"]
+    save_file({"network.a": torch.ones(1)}, path, {**header, "session": json.dumps(described)})
+    found = read_checkpoint(tmp_path)
+    assert found is not None
+    assert found.names is None
+
+
 def test_no_file_is_no_checkpoint(tmp_path: Path) -> None:
     assert read_checkpoint(tmp_path) is None
 
@@ -60,8 +78,6 @@ def test_a_truncated_one_is_said_and_left(checkpoint: Checkpoint, tmp_path: Path
 
 
 def test_another_kind_of_file_is_said(tmp_path: Path) -> None:
-    from safetensors.torch import save_file
-
     save_file({"a": torch.ones(1)}, tmp_path / FILE)
     with pytest.raises(StorageError, match="no checkpoint of this version of masil"):
         read_checkpoint(tmp_path)
@@ -80,6 +96,11 @@ def test_what_does_not_fit_is_said(checkpoint: Checkpoint, tiny: Make, tmp_path:
         check_fits(checkpoint, tiny(batch=8), CONFIG, "abc", tmp_path)
     with pytest.raises(StorageError, match="trained on other images"):
         check_fits(checkpoint, tiny(), CONFIG, "xyz", tmp_path)
+    called = dataclasses.replace(checkpoint, names=("a", "b", "c"))
+    check_fits(called, tiny(), CONFIG, "abc", tmp_path, ("a", "b", "c"))
+    check_fits(checkpoint, tiny(), CONFIG, "abc", tmp_path, ("a", "b", "c"))
+    with pytest.raises(StorageError, match=r"class 1 is called 'b', here 'x'\. Choose another folder"):
+        check_fits(called, tiny(), CONFIG, "abc", tmp_path, ("a", "x", "c"))
 
 
 def test_weights_of_another_shape_are_said_before_any_is_loaded(tmp_path: Path) -> None:

@@ -61,8 +61,8 @@ def by_images(vectors: Tensor, embedding: Embedding, x: Tensor, codes: Tensor) -
     if len(set(rows.tolist())) < k or bool((2 * most <= votes.sum(1)).any()):
         raise InputError(
             f"The {k} class vectors come from a base session that kept no names of its classes, and these images do "
-            f"not show which vector is whose. Label them 0 … {k - 1} as in training, or have the base session trained "
-            "again in the same folder, which adds the names."
+            f"not show beyond doubt which vector is whose. Label them 0 … {k - 1} as in training, give `class_names` "
+            "in their order of training, or have the base session trained again in its folder, which adds the names."
         )
     return vectors[rows]
 
