@@ -90,7 +90,7 @@ def _children(bad):
 
 
 def assert_same_answers(one, other) -> None:
-    """A child may have other threads, and an image that lies between two classes another answer, but no more than one."""
+    """A child may have other threads, and one image that lies between two classes another answer."""
     both = [[[row.accuracy for row in draw.sessions] for draw in record.draws] for record in (one, other)]
     np.testing.assert_allclose(*both, atol=100 / FEWEST + 1e-6)
 
