@@ -241,6 +241,7 @@ def test_a_failed_fit_leaves_what_was_learnt(model, world):
     assert model.memory_ is before
 
 
+@pytest.mark.usefixtures("one_thread")
 def test_it_can_be_pickled(model, world):
     images, _ = world.draw(range(10), 3)
     twin = pickle.loads(pickle.dumps(model))

@@ -61,7 +61,8 @@ def test_two_processes_end_where_one_does(
     environment: dict[str, str],
     tmp_path: Path,
 ) -> None:
-    # A small rate and few steps: rounding grows with every step of a rough landscape, whoever takes it.
+    # A small rate and few steps: rounding grows with every step of a rough landscape, whoever takes it. It is 1e-4 at
+    # the end, where weights have moved by up to 4e-2; gradients that are not shared end as far from one another.
     recipe = tiny(
         stages=((1, 8), (1, 16)),
         sgd=Sgd(lr=0.005),
@@ -81,7 +82,7 @@ def test_two_processes_end_where_one_does(
     for name, value in expected.items():
         if name.startswith(("network.", "average.")):
             torch.testing.assert_close(
-                found[name], value, rtol=1e-4, atol=1e-4, msg=lambda said, at=name: f"{at}: {said}"
+                found[name], value, rtol=1e-3, atol=1e-3, msg=lambda said, at=name: f"{at}: {said}"
             )
 
 

@@ -80,8 +80,8 @@ def differentiable(A: Tensor, concepts: Tensor) -> tuple[Tensor, Tensor, float, 
             stacklevel=4,
         )
     # Which of the entries below the accuracy of the point are zero is decided by rounding, so all of them are.
-    lengths = A.detach().norm(dim=1, keepdim=True)
-    P, Q = _attach(A, point.P * (ZERO * lengths < point.P), point.Q * (point.Q > ZERO))
+    lengths = A.detach().norm(dim=1, keepdim=True).clamp_min(torch.finfo(A.dtype).tiny)
+    P, Q = _attach(A, point.P * (point.P / lengths > ZERO), point.Q * (point.Q > ZERO))
     return P, Q, point.objective, stationary
 
 

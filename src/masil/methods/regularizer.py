@@ -54,8 +54,8 @@ class Regularizer(Method):
         self.centre_ = functional.normalize(activations.float()).mean(0)
         x, W = self._prepared(activations), torch.zeros(k, activations.shape[1])
         settle(W, lambda: functional.cross_entropy(x @ W.T, labels) + self.decay / 2 * W.square().sum())
-        # Scores ignore what all rows share, so decay leaves none of it: k classes span k − 1 directions, and the mean
-        # of their weights, which is rounding, is not one more.
+        # Scores ignore what all rows of W share, so decay leaves none of it: k classes span k − 1 directions, and the
+        # mean of their weights, which is rounding, is not one more.
         self.weights_, self.span_, self.memory_ = W, basis(W - W.mean(0)), class_means(x, labels)
         self.anchors_, self.base_ = W.clone(), k
 
