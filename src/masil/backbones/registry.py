@@ -17,8 +17,9 @@ from masil.backbones.transformers_adapter import rebuild
 from masil.backbones.weights import load_weights
 from masil.data import Framing
 from masil.errors import InputError, lookup, suggest
+from masil.registry import Registry
 
-BACKBONES: dict[str, Callable[..., Backbone]] = {
+OWN: dict[str, Callable[..., Backbone]] = {
     "resnet12": partial(ResNet12, "resnet12"),
     "resnet12_512": partial(ResNet12, "resnet12_512"),
     "resnet18": partial(ResNet, "resnet18", PLANS["resnet18"]),
@@ -29,6 +30,7 @@ BACKBONES: dict[str, Callable[..., Backbone]] = {
     "efficientnet_lite2": partial(EfficientNetLite, "efficientnet_lite2"),
     "transformers": rebuild,
 }
+BACKBONES: Registry[Callable[..., Backbone]] = Registry("masil.backbones", OWN)
 
 
 def create(

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import IO, Any, final
@@ -28,7 +29,14 @@ _ENTRY = "from masil.benchmark.child import serve; serve()"
 
 
 class TaskFailedError(MasilError):
-    """A task raised an error, or its process died; the message is what there is to say of it."""
+    """A task raised an error, or its process died; the message is what there is to say of it, `trace` a traceback."""
+
+    def __init__(self, sentence: str, trace: str = "") -> None:
+        super().__init__(sentence, trace)
+        self.sentence, self.trace = sentence, trace
+
+    def __str__(self) -> str:
+        return self.sentence
 
 
 def pack(function: Callable[..., Any], *arguments: Any) -> bytes:
@@ -47,7 +55,7 @@ def in_child(task: bytes, parts: Mapping[str, Any] | None = None) -> Any:
     _give_back(child)
     done, value = pickle.loads(answer)  # noqa: S301  from our own child
     if not done:
-        raise TaskFailedError(value)
+        raise TaskFailedError(*value)
     return value
 
 
@@ -140,9 +148,9 @@ def _answer(question: bytes) -> bytes:
         function, arguments = pickle.loads(task)  # noqa: S301
         return pickle.dumps((True, function(*arguments, **parts)), protocol=5)
     except MasilError as error:
-        return pickle.dumps((False, str(error)))
+        return pickle.dumps((False, (str(error),)))
     except Exception as error:  # noqa: BLE001  whatever a task raises is its answer
-        return pickle.dumps((False, f"{type(error).__name__}: {error}"))
+        return pickle.dumps((False, (f"{type(error).__name__}: {error}", traceback.format_exc())))
 
 
 def _send(pipe: IO[bytes], content: bytes) -> None:

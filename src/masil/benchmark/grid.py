@@ -15,7 +15,7 @@ from typing import Any
 import joblib
 from joblib.parallel import get_active_backend
 
-from masil.benchmark.cell import Cell, CellRecord, Entry, Factory, Place, cells, finished
+from masil.benchmark.cell import Cell, CellRecord, Entry, Factory, Place, cells, draw_name, finished
 from masil.benchmark.child import TaskFailedError, end_children, in_child, pack
 from masil.benchmark.gather import gather, refuse_other_settings, view_folder, with_earlier
 from masil.benchmark.material import Material, materials
@@ -25,7 +25,7 @@ from masil.benchmark.record import RunRecord
 from masil.benchmark.run_file import sealed, write_run
 from masil.benchmark.setting import Draws, Setting, prepare, with_base
 from masil.errors import InputError, MasilError
-from masil.files import write_json
+from masil.files import write_bytes, write_json
 from masil.hardware import usable_cores
 from masil.progress import bar
 from masil.protocol import Protocol
@@ -38,6 +38,7 @@ ROUNDS = 3  # how often cells are dealt out again whose worker was lost with its
 Failure = Callable[[str, int | None, str], None]
 Watch = Callable[[int | None, Played], None]
 Parameters = Mapping[str, Any]
+Outcome = CellRecord | TaskFailedError
 
 
 def run(
@@ -45,6 +46,7 @@ def run(
     method: str | Factory = "masil",
     draws: Draws = None,
     *,
+    name: str | None = None,
     seed: int = 0,
     parameters: Parameters | None = None,
     out: Path | str | None = None,
@@ -54,10 +56,10 @@ def run(
 
     `draws` are how many (0, 1, …) or which; without any, the field's standard shots. `parameters` are the method's own.
     With `out`, every finished draw is kept there at once and never played again. `watch` is told every session. A
-    method of one's own is given as its class, which takes `total` and `seed`.
+    method of one's own is given as its class, which takes `total` and `seed`; `name` is what tables call it.
     """
     setting = protocol if isinstance(protocol, Setting) else prepare(protocol)
-    entry = Entry.of(method, parameters)
+    entry = Entry.of(method, parameters, name)
     folder = None if out is None else Path(out)
     row = _row(setting, entry, draws, seed, folder, None)
     known = {cell.draw: finished(cell) for cell in row}
@@ -127,8 +129,8 @@ def bench(
             done[place] = outcome
             written(place[0])
         else:
-            failures[place] = outcome
-            (failed or _log)(*place, outcome)
+            failures[place] = _told(outcome, folder / "failures" / f"{place[0]}-{draw_name(place[1])}.txt")
+            (failed or _log)(*place, failures[place])
     return [record for name in rows if (record := written(name)) is not None]
 
 
@@ -177,7 +179,7 @@ def _own(setting: Setting, entry: Entry, usual: Recipe | None, folder: Path) -> 
 
 def _play_all(
     missing: Mapping[Place, Cell], settings: Mapping[str, Setting], jobs: int | None
-) -> Iterator[tuple[Place, CellRecord | str]]:
+) -> Iterator[tuple[Place, Outcome]]:
     """Yield what becomes of every cell, as it becomes known."""
     left = dict(missing)
     held = _material(list(missing), settings)
@@ -198,12 +200,12 @@ def _play_all(
                 LOG.warning("A worker was lost (%s); %d cells are dealt out again.", error, len(left))
             if not left:
                 break
-    yield from ((place, lost) for place in left)
+    yield from ((place, TaskFailedError(lost)) for place in left)
 
 
 def _submit(
     missing: Mapping[Place, Cell], held: Mapping[Place, Material], jobs: int | None
-) -> Iterable[tuple[Place, CellRecord | str]]:
+) -> Iterable[tuple[Place, Outcome]]:
     """Hand cells to joblib, and yield what becomes of them as its engine allows: one by one, or all at the end."""
     if not missing:
         return
@@ -221,12 +223,20 @@ def _submit(
         end_children()
 
 
-def _run_in_child(place: Place, task: bytes, **arrays: Any) -> tuple[Place, CellRecord | str]:
+def _run_in_child(place: Place, task: bytes, **arrays: Any) -> tuple[Place, Outcome]:
     """Be joblib's worker: play a cell in a child, and say what became of it."""
     try:
         return place, in_child(task, arrays)
     except TaskFailedError as error:
-        return place, str(error)
+        return place, error
+
+
+def _told(failure: TaskFailedError, file: Path) -> str:
+    """Say in a sentence what went wrong; a traceback, where there is one, goes into a file."""
+    if not failure.trace:
+        return str(failure)
+    write_bytes(file, failure.trace.encode())
+    return f"{failure} (traceback: {file})"
 
 
 def _material(places: Sequence[Place], settings: Mapping[str, Setting]) -> dict[Place, Material]:

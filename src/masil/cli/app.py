@@ -16,6 +16,7 @@ from masil.cli.fit import fit
 from masil.cli.forget import forget
 from masil.cli.info import info
 from masil.cli.learn import learn
+from masil.cli.list import list_names
 from masil.cli.predict import predict
 from masil.cli.report import report
 from masil.cli.run import run
@@ -40,6 +41,7 @@ app.command()(bench)
 app.command()(train)
 app.command()(tune)
 app.command()(report)
+app.command("list")(list_names)
 app.command(rich_help_panel="Your photos")(serve)
 app.command()(doctor)
 

@@ -15,10 +15,13 @@ if TYPE_CHECKING:
 
 def bench(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for cells, records and the report.")],
-    protocol: Annotated[
-        str, typer.Option(help="characters, cifar100, cub200, miniimagenet or omniglot.")
-    ] = "characters",
-    methods: Annotated[str, typer.Option(help="Names with commas between, or 'all'.")] = "all",
+    protocol: Annotated[str, typer.Option(help=options.ProtocolName)] = "characters",
+    base: options.Base = None,
+    way: options.Way = None,
+    shot: options.Shot = None,
+    methods: Annotated[
+        str, typer.Option(help="Names with commas between, 'all', or classes of your own as my.py:SimpleShot.")
+    ] = "all",
     draws: Annotated[
         int | None, typer.Option(help="Play this many draws of the shots; 5 if nothing is said.", show_default=False)
     ] = None,
@@ -55,9 +58,8 @@ def bench(
     from masil.benchmark import prepare
     from masil.cli.run import keep_report, notes
     from masil.data import has_standard_shots
-    from masil.errors import InputError, lookup
-    from masil.methods import METHODS
-    from masil.protocol import PROTOCOLS
+    from masil.errors import InputError
+    from masil.methods import METHODS, find_method
     from masil.report import check_drawing
 
     options.refuse_other_backbone(backbone, weights, checkpoint, recipe)
@@ -65,15 +67,17 @@ def bench(
     if draws is not None and standard:
         raise InputError(f"--draws {draws} and --standard name different shots; give one of the two.")
     check_drawing()  # now rather than after the last cell: the report has figures
-    shape = lookup("protocol", protocol, PROTOCOLS)
+    shape, dataset = options.find_protocol(protocol, base, way, shot)
     if standard and not has_standard_shots(shape.dataset):
         raise InputError(f"The field has no standard shots of '{shape.dataset}'; play draws of them with --draws.")
-    chosen = list(METHODS) if methods == "all" else [name.strip() for name in methods.split(",") if name.strip()]
-    for name in chosen:
-        lookup("method", name, METHODS)
+    names = list(METHODS) if methods == "all" else [name.strip() for name in methods.split(",") if name.strip()]
+    chosen = dict(find_method(name) for name in names)
+    own = [name for name, method in chosen.items() if getattr(method, "needs_base_training", False)]
+    if checkpoint is not None and recipe is not None and not own:
+        raise InputError(f"--recipe {recipe} has no effect beside --checkpoint: no method here trains in its own way.")
     setting = prepare(
         shape, backbone=backbone, weights=weights, checkpoint=checkpoint, data=data, download=download, flip=flip,
-        device=device, recipe=recipe if checkpoint is None else None, folder=out / "base",
+        device=device, recipe=recipe if checkpoint is None else None, folder=out / "base", dataset=dataset,
     )  # fmt: skip
     console = Console()
     notes(setting, console, standard=standard)
@@ -85,7 +89,7 @@ def bench(
     shots: int | list[int | None] = [None] if standard else 5 if draws is None else draws
     records = play_grid(
         setting, chosen, shots, out=out, seed=seed, recipe=recipe, jobs=jobs, failed=failed,
-        parameters=options.read_parameters(parameters, chosen),
+        parameters=options.read_parameters(parameters, list(chosen)),
     )  # fmt: skip
     if records:
         _show(records, console)

@@ -2,9 +2,13 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from masil.data import Dataset
+    from masil.protocol import Protocol
 
 BACKBONE, WEIGHTS = "efficientnet_lite0", "imagenet"  # where nothing is said
 
@@ -20,6 +24,10 @@ Data = Annotated[
 ]
 Download = Annotated[bool, typer.Option("--download", help="Download the data set if it is not there.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
+ProtocolName = "A protocol's name, a JSON file of one, or a folder of photos with --base, --way and --shot."
+Base = Annotated[int | None, typer.Option(help="Base classes, of a folder's protocol.", show_default=False)]
+Way = Annotated[int | None, typer.Option(help="New classes a session, of a folder's protocol.", show_default=False)]
+Shot = Annotated[int | None, typer.Option(help="Photos a new class, of a folder's protocol.", show_default=False)]
 MethodSeed = Annotated[int, typer.Option(help="Seed of everything else that is random in a method.")]
 Set = Annotated[
     list[str] | None,
@@ -68,3 +76,20 @@ def read_parameters(assignments: list[str] | None, methods: Sequence[str]) -> di
             value = text
         parameters.setdefault(method, {})[name] = value
     return parameters
+
+
+def find_protocol(name: str, base: int | None, way: int | None, shot: int | None) -> "tuple[Protocol, Dataset | None]":
+    """Give the protocol of a name, a JSON file or a folder of photos, which is then read already."""
+    from masil.data import load
+    from masil.errors import InputError, lookup
+    from masil.protocol import PROTOCOLS, cut_protocol, read_protocol
+
+    cut = {"base": base, "way": way, "shot": shot}
+    if name not in PROTOCOLS and Path(name).is_dir():
+        if missing := [key for key, value in cut.items() if value is None]:
+            raise InputError(f"{name} is a folder of photos; say --{missing[0]} too, as in --base 20 --way 5 --shot 5.")
+        dataset = load(Path(name))
+        return cut_protocol(dataset, Path(name).resolve(), base=base or 0, way=way or 0, shot=shot or 0), dataset
+    if given := [key for key, value in cut.items() if value is not None]:
+        raise InputError(f"--{given[0]} is for the protocol of a folder of photos; '{name}' has its own.")
+    return (read_protocol(Path(name)) if name.endswith(".json") else lookup("protocol", name, PROTOCOLS)), None

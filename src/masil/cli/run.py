@@ -13,15 +13,19 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from masil.benchmark import Played, RunRecord, Setting
+    from masil.methods import Method
 
 COLUMNS = ("session", "classes", "accuracy", "base", "novel", "harmonic mean", "learnt in")
 
 
 def run(
-    protocol: Annotated[
-        str, typer.Argument(help="characters, cifar100, cub200, miniimagenet or omniglot.")
-    ] = "characters",
-    method: Annotated[str, typer.Option(help="The method to judge.")] = "masil",
+    protocol: Annotated[str, typer.Argument(help=options.ProtocolName)] = "characters",
+    base: options.Base = None,
+    way: options.Way = None,
+    shot: options.Shot = None,
+    method: Annotated[
+        str, typer.Option(help="The method to judge, or a class of your own as my.py:SimpleShot.")
+    ] = "masil",
     backbone: options.Backbone = "efficientnet_lite0",
     weights: options.Weights = "imagenet",
     checkpoint: options.Checkpoint = None,
@@ -56,9 +60,8 @@ def run(
     from rich.console import Console
 
     from masil.benchmark import own_recipe, prepare
-    from masil.errors import InputError, lookup
-    from masil.methods import METHODS
-    from masil.protocol import PROTOCOLS
+    from masil.errors import InputError
+    from masil.methods import find_method
     from masil.report import check_drawing
     from masil.training import recipe as recipe_called
 
@@ -70,19 +73,20 @@ def run(
         raise InputError("--recipe trains a base session in OUT/base; name the folder with --out.")
     if out is not None:
         check_drawing()  # now rather than after the last session: the report has figures
-    shape, factory = lookup("protocol", protocol, PROTOCOLS), lookup("method", method, METHODS)
+    method, factory = find_method(method)
     chosen = options.read_parameters(parameters, [method]).get(method, {})
+    shape, dataset = options.find_protocol(protocol, base, way, shot)
     setting = prepare(
         shape, backbone=backbone, weights=weights, checkpoint=checkpoint, data=data, download=download, flip=flip,
-        device=device, folder=out and out / "base",
-        recipe=None if recipe is None else own_recipe(method, recipe_called(recipe), shape, chosen),
+        device=device, folder=out and out / "base", dataset=dataset,
+        recipe=None if recipe is None else own_recipe(factory, recipe_called(recipe), shape, chosen),
     )  # fmt: skip
     console = Console()
     if getattr(factory, "needs_base_training", False) and recipe is None and checkpoint is None:
         console.print(f"Note: '{method}' trains a base session of its own; --recipe does that. Here it has none.")
     notes(setting, console, standard=draws is None and draw is None)
     arguments = {"draws": draws if draw is None else [draw], "seed": seed, "parameters": chosen, "out": out}
-    show(_play(setting, method, arguments, console), console)
+    show(_play(setting, method, factory, arguments, console), console)
     if out is not None:
         keep_report(out, console)
 
@@ -103,7 +107,9 @@ def keep_report(out: Path, console: "Console") -> None:
     console.print(f"The records and the report are in {out}: {write_report(read_results(out), out)}", soft_wrap=True)
 
 
-def _play(setting: "Setting", method: str, arguments: dict[str, Any], console: "Console") -> "RunRecord":
+def _play(
+    setting: "Setting", method: str, factory: "type[Method]", arguments: dict[str, Any], console: "Console"
+) -> "RunRecord":
     """Run with a live table of the draw under way."""
     from rich.live import Live
 
@@ -122,7 +128,7 @@ def _play(setting: "Setting", method: str, arguments: dict[str, Any], console: "
             live.update(table, refresh=True)
 
         try:
-            return play_draws(setting, method, watch=watch, **arguments)
+            return play_draws(setting, factory, name=method, watch=watch, **arguments)
         except KeyboardInterrupt:
             if arguments["out"] is not None:
                 sys.stderr.write(f"masil: finished draws are kept in {arguments['out']}; the same command goes on.\n")

@@ -15,6 +15,7 @@ from masil.data.miniimagenet import find_miniimagenet, read_miniimagenet
 from masil.data.omniglot import find_omniglot, read_omniglot
 from masil.errors import lookup
 from masil.files import cache_folder
+from masil.registry import Registry
 
 
 @final
@@ -27,13 +28,14 @@ class Source:
     fetch: Callable[[Path], None] | None = None
 
 
-DATASETS: Mapping[str, Source] = {
+OWN: Mapping[str, Source] = {
     "characters": Source(find_characters, read_characters),
     "cifar100": Source(find_cifar100, read_cifar100, fetch_cifar100),
     "cub200": Source(find_cub200, read_cub200),
     "miniimagenet": Source(find_miniimagenet, read_miniimagenet),
     "omniglot": Source(find_omniglot, read_omniglot),
 }
+DATASETS: Registry[Source] = Registry("masil.datasets", OWN)
 
 
 def load(name: str | Path, root: Path | str | None = None, download: bool = False, skip_bad: bool = False) -> Dataset:

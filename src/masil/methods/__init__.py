@@ -16,7 +16,7 @@ from masil.methods.method import Method
 from masil.methods.nc_fscil import NcFscil
 from masil.methods.ranpac import RanPAC
 from masil.methods.regularizer import Regularizer
-from masil.methods.table import METHODS, check_parameters, make
+from masil.methods.table import METHODS, check_parameters, find_method, make
 from masil.methods.teen import Teen
 
 __all__ = [
@@ -43,5 +43,6 @@ __all__ = [
     "Regularizer",
     "Teen",
     "check_parameters",
+    "find_method",
     "make",
 ]

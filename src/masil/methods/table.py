@@ -1,6 +1,11 @@
 """Every method by name, and one way to make it."""
 
+import importlib
+import importlib.util
+import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from masil.errors import InputError, lookup, suggest
@@ -21,8 +26,9 @@ from masil.methods.nc_fscil import NcFscil
 from masil.methods.ranpac import RanPAC
 from masil.methods.regularizer import Regularizer
 from masil.methods.teen import Teen
+from masil.registry import Registry
 
-METHODS: Mapping[str, type[Method]] = {
+OWN: Mapping[str, type[Method]] = {
     "masil": MasilMethod,
     "masil-paper": MasilPaper,
     "nc-etf-cf": NcEtfCf,
@@ -43,6 +49,7 @@ METHODS: Mapping[str, type[Method]] = {
     "eeil": EEIL,
     "lucir": Lucir,
 }
+METHODS: Registry[type[Method]] = Registry("masil.methods", OWN)
 
 
 def make(name: str, *, total: int | None = None, seed: int = 0, **parameters: Any) -> Method:
@@ -60,3 +67,33 @@ def check_parameters(name: str, method: Callable[..., Method], parameters: Mappi
     for key in parameters:
         if key not in known:
             raise InputError(f"Method '{name}' has no parameter '{key}'; {suggest(key, known)}")
+
+
+def find_method(name: str) -> tuple[str, type[Method]]:
+    """Give a method's name in tables, and the method: one called `name`, or a class of a file, "my.py:SimpleShot"."""
+    file, colon, attribute = name.rpartition(":")
+    if not colon or not file.endswith(".py"):
+        return name, lookup("method", name, METHODS)
+    path = Path(file).resolve()
+    if not path.is_file():
+        raise InputError(f"There is no file {file}, from which the method '{attribute}' was to be taken.")
+    module = _loaded(path, file)
+    method = vars(module).get(attribute)
+    if not (isinstance(method, type) and issubclass(method, Method)):
+        ours = [key for key, value in vars(module).items() if isinstance(value, type) and issubclass(value, Method)]
+        raise InputError(f"{file} has no method called '{attribute}'; {suggest(attribute, set(ours) - {'Method'})}")
+    return attribute, method
+
+
+def _loaded(path: Path, file: str) -> ModuleType:
+    """Load a file under its name, its folder on the path, so that processes that play its cells find it too."""
+    known = importlib.util.find_spec(path.stem)
+    if known is not None and Path(known.origin or "").resolve() != path:
+        raise InputError(f"Another module is called '{path.stem}' already; give {file} another name.")
+    if known is None:
+        sys.path.insert(0, str(path.parent))
+    try:
+        return importlib.import_module(path.stem)
+    except Exception as error:
+        sys.path.remove(str(path.parent))
+        raise InputError(f"{file} cannot be loaded: {type(error).__name__}: {error}") from error

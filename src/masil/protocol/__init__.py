@@ -1,5 +1,6 @@
 """Which classes and shots come when, and what counts as right."""
 
+from masil.protocol.custom import cut_protocol, read_protocol
 from masil.protocol.protocol import PROTOCOLS, Protocol
 from masil.protocol.scores import (
     Scores,
@@ -23,11 +24,13 @@ __all__ = [
     "SessionScore",
     "Spread",
     "confusion_by_session",
+    "cut_protocol",
     "generalised_accuracy",
     "harmonic_mean",
     "held_out",
     "once",
     "pseudo_novel",
+    "read_protocol",
     "score_session",
     "sessions",
     "spread",

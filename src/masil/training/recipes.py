@@ -1,9 +1,11 @@
 """Recipes by name: the paper's settings for each data set, and ours for two CPU cores."""
 
 from dataclasses import replace
+from pathlib import Path
 
 from masil.data import Augmentation
 from masil.errors import InputError, lookup
+from masil.files import read_json
 from masil.training.recipe import Mixing, MuonSettings, Objective, Recipe, Sgd, Tuning, Watch
 from masil.training.schedule import Schedule
 
@@ -142,5 +144,7 @@ def usual_recipe(dataset: str) -> Recipe:
 
 
 def recipe(name: str) -> Recipe:
-    """Give the recipe called `name`, or say which one was probably meant."""
+    """Give the recipe called `name`, or that of a JSON file, or say which one was probably meant."""
+    if name.endswith(".json"):
+        return Recipe.from_json(read_json(Path(name)))
     return lookup("recipe", name, RECIPES)

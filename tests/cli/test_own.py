@@ -1,0 +1,91 @@
+"""What people bring themselves: a method in a file or a package, a protocol of their photos, a recipe in a file."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from masil.benchmark import read_run
+from masil.cli.options import find_protocol
+from masil.errors import InputError
+from masil.methods import find_method
+from masil.training import recipe
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "simple-shot"
+METHOD = EXAMPLE / "src" / "simple_shot.py"
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    generator = np.random.default_rng(0)
+    for name in "abcdef":
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        colour = generator.integers(40, 216, 3)
+        for number in range(8):
+            pixels = (colour + generator.integers(-30, 31, (40, 40, 3))).astype(np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "photos" / name / f"{number}.png")
+    return tmp_path / "photos"
+
+
+def masil(*arguments: object, cwd: Path, **variables: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "masil", *map(str, arguments)], cwd=cwd, capture_output=True, text=True, check=False,
+        env=os.environ | {"COLUMNS": "160", **variables},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr + done.stdout
+    return done.stdout
+
+
+def test_an_installed_package_s_method_is_played_on_one_s_own_photos(photos: Path, tmp_path: Path) -> None:
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-deps"]
+    subprocess.run([*pip, "--no-build-isolation", "--target", tmp_path / "site", EXAMPLE], check=True)
+    path = {"PYTHONPATH": os.pathsep.join([str(tmp_path / "site"), *filter(None, sys.path)])}
+    assert "simple-shot" in masil("list", "methods", cwd=tmp_path, **path)
+    cut = ["--protocol", "photos", "--base", 2, "--way", 2, "--shot", 3]
+    methods = ["--methods", "simple-shot,d-cosine", "--draws", 1, "--jobs", 1, "--set", "simple-shot.centred=false"]
+    said = masil("bench", *cut, *methods, "--out", "out", cwd=tmp_path, **path)
+    assert "simple-shot" in said
+    (file,) = (tmp_path / "out").glob("simple-shot-*/run.json")
+    record = read_run(file)
+    assert (record.given, record.protocol, record.way, record.shot) == ({"centred": False}, "photos", 2, 3)
+    assert [row.classes for row in record.draws[0].sessions] == [2, 4, 6]
+
+
+def test_a_method_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    name, method = find_method(f"{METHOD}:SimpleShot")
+    assert (name, method.__module__) == ("SimpleShot", "simple_shot")
+    (tmp_path / "faulty_method.py").write_text("import nothing_of_this_name")
+    (tmp_path / "json.py").write_text("")
+    for asked, sentence in (
+        (f"{METHOD}:SimpleShut", "has no method called 'SimpleShut'; did you mean 'SimpleShot'?"),
+        (f"{tmp_path}/none.py:A", "There is no file .*none.py, from which the method 'A' was to be taken"),
+        (f"{tmp_path}/faulty_method.py:A", "cannot be loaded: ModuleNotFoundError"),
+        (f"{tmp_path}/json.py:A", "Another module is called 'json' already"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            find_method(asked)
+
+
+def test_a_folder_s_protocol_needs_its_shape_and_others_have_theirs(photos: Path) -> None:
+    shape, dataset = find_protocol(str(photos), 2, 2, 3)
+    assert dataset is not None
+    assert (shape.classes, len(dataset.classes)) == (6, 6)
+    with pytest.raises(InputError, match="is a folder of photos; say --way too"):
+        find_protocol(str(photos), 2, None, 3)
+    with pytest.raises(InputError, match="--way is for the protocol of a folder of photos; 'cub200' has its own"):
+        find_protocol("cub200", None, 5, None)
+
+
+def test_a_recipe_of_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "mine.json"
+    file.write_text(json.dumps(recipe("characters-fast").to_json() | {"name": "mine", "stages": [[1, 16]]}))
+    assert (recipe(str(file)).name, recipe(str(file)).stages) == ("mine", ((1, 16),))
+    file.write_text(json.dumps({"name": "mine", "stages": [[1, 16]], "epoch": 3}))
+    with pytest.raises(InputError, match="epoch"):
+        recipe(str(file))
