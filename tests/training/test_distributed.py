@@ -79,6 +79,7 @@ def test_two_processes_end_where_one_does(
     assert done.stderr.count("epoch 1/2") == 1  # one of the two speaks
     expected, found = load_file(one / FILE), load_file(two / FILE)
     assert expected.keys() == found.keys()
+    # Rounding alone makes 0.00012 on some builds of torch, a mixup of 0.4 instead of 0.5 twenty times as much.
     for name, value in expected.items():
         if name.startswith(("network.", "average.")):
             torch.testing.assert_close(
