@@ -125,14 +125,11 @@ def test_a_full_disk_leaves_the_old_model(masil, photos, small, tmp_path, known,
 
 def test_a_folder_that_may_not_be_written_is_said_before_the_work(masil, photos, tmp_path, known, monkeypatch):
     base = photos(tmp_path / "base", known, 2)
-    opened = type(tmp_path).open
 
-    def guarded(self, *options, **more):
-        if self.name.endswith(".lock"):
-            raise PermissionError(errno.EACCES, "Permission denied")
-        return opened(self, *options, **more)
+    def refuse(_):
+        raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr("pathlib.Path.open", guarded)
+    monkeypatch.setattr("filelock.FileLock.acquire", refuse)
     monkeypatch.setattr("masil.learner.Masil.fit", lambda *_, **__: pytest.fail("worked for nothing"))
     done = masil("fit", base, "-m", tmp_path / "b.masil")
     with pytest.raises(StorageError, match="b.masil cannot be written: no permission to write in"):
@@ -141,7 +138,7 @@ def test_a_folder_that_may_not_be_written_is_said_before_the_work(masil, photos,
 
 def test_a_model_that_another_process_writes_is_a_sentence(masil, photos, tmp_path, known, monkeypatch):
     base = photos(tmp_path / "base", known, 2)
-    monkeypatch.setattr("masil.learner.turns.PATIENCE", 0.0)
+    monkeypatch.setattr("masil.learner.model_file.PATIENCE", 0.0)
     with editing(tmp_path / "b.masil", new=True):
         done = masil("fit", base, "-m", tmp_path / "b.masil")
     with pytest.raises(StorageError, match="Another process is writing .*b.masil"):

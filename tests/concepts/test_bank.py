@@ -12,10 +12,9 @@ from torch import Tensor, nn
 from masil.backbones import ActivationStore, ModuleBackbone
 from masil.concepts import checks, nmf
 from masil.concepts.bank import ConceptBank
-from masil.concepts.bank_file import write_bank
 from masil.concepts.bank_record import BankRecord
 from masil.data import ArrayImages, Framing
-from masil.errors import InputError, StorageError
+from masil.errors import InputError
 
 RECORD = BankRecord(rows=10, seed=0, iterations=3, converged=True, objective=0.5)
 
@@ -179,27 +178,6 @@ def test_a_bank_from_images_finds_colours_and_shows_them(tmp_path: Path) -> None
     stored = ConceptBank.from_images(images, net, 3, store=ActivationStore(tmp_path), **options)
     torch.testing.assert_close(stored.concepts, found.concepts)
     assert list(tmp_path.glob("*.npy"))
-
-
-def test_a_saved_bank_comes_back_as_it_was(tmp_path: Path) -> None:
-    found = ConceptBank.from_images(
-        coloured_images(), backbone(), 2, crops=2, side=4, examples=3, engine="torch", device="cpu", tol=1e-3
-    )
-    found.save(tmp_path / "bank.safetensors")
-    again = ConceptBank.load(tmp_path / "bank.safetensors")
-    assert torch.equal(again.concepts, found.concepts)
-    assert again.record == found.record
-    assert again.examples is not None
-    assert found.examples is not None
-    for name, value in vars(found.examples).items():
-        assert torch.equal(getattr(again.examples, name), value)
-    assert found.to("cpu").record == found.record
-
-
-def test_a_saved_bank_that_is_no_longer_one_is_damaged(tmp_path: Path) -> None:
-    write_bank(tmp_path / "bank", -torch.ones(2, 2), RECORD, None)
-    with pytest.raises(StorageError, match="is damaged: The concepts go down to -1"):
-        ConceptBank.load(tmp_path / "bank")
 
 
 A = draw(4, 6)

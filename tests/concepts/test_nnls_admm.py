@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from masil.concepts.nnls_admm import CHECK_EVERY, Splitting, _balance, admm, kkt_residual
+from masil.errors import InputError
 
 
 def system(n: int, v: int, d: int, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -81,3 +82,8 @@ def test_the_residual_is_zero_at_a_solution_and_the_violation_elsewhere() -> Non
 def test_what_is_not_a_number_never_counts_as_solved() -> None:
     nan = torch.full((1, 2), math.nan)
     assert bool(kkt_residual(nan, nan, nan).isnan().all())
+
+
+def test_what_is_no_product_of_concepts_is_refused() -> None:
+    with pytest.raises(InputError, match="Gram matrix is not positive semi-definite; is it the product"):
+        Splitting(torch.tensor([[1.0, 3.0], [3.0, 1.0]]))

@@ -9,7 +9,7 @@ from PIL import Image
 from torch.nn import functional
 
 from masil.data import geometry
-from masil.data.geometry import flip, pad_crop, random_resized_crop, resize, rotate, rotations
+from masil.data.geometry import flip, pad_crop, random_resized_crop, resize, rotate
 from masil.errors import InputError
 
 
@@ -237,18 +237,3 @@ def test_rotations_go_both_ways_within_their_limit():
     assert torch.equal(rotate(x, 30, seeded()), geometry.turn(x, angles))
     with pytest.raises(InputError, match=r"200 degrees, but must lie in \[0, 180\]"):
         rotate(pictures(), 200, seeded())
-
-
-def test_rotations_are_four_quarter_turns_image_by_image():
-    x = pictures(3)
-    result = rotations(x)
-    assert result.shape == (12, 3, 12, 12)
-    for quarter in range(4):
-        for i in range(3):
-            expected = x[i]
-            for _ in range(quarter):
-                expected = expected.transpose(1, 2).flip(1)
-            assert torch.equal(result[quarter * 3 + i], expected)
-    assert rotations((x * 255).to(torch.uint8)).dtype == torch.uint8
-    with pytest.raises(InputError, match="square images, but these are 12 × 8 px"):
-        rotations(pictures(w=8))

@@ -21,7 +21,7 @@ from masil.learner.unknown import FOUND, _logistic, evidence, fit_rejector, tigh
 
 
 def whiten(x, labels):
-    return Whitening.fit(x, labels, power=1.0, shrinkage=1.0)
+    return Whitening.fit(x, labels, shrinkage=1.0)
 
 
 def test_evidence_is_what_it_says():

@@ -15,10 +15,8 @@ from masil.report import (
     accuracy_by_time,
     base_and_novel,
     collapse_by_epoch,
-    concept_gallery,
     confusion,
     cosines_by_session,
-    embeddings_by_session,
     pictures,
     save,
 )
@@ -89,32 +87,6 @@ def test_confusion_is_in_per_cent_of_its_rows() -> None:
     assert [text.get_text() for text in figure.axes[0].texts] == ["80", "20", "25", "75"]
     with pytest.raises(InputError, match=r"is square, but this one is \[2, 3\]"):
         confusion([[1, 2, 3], [1, 2, 3]])
-
-
-def test_embeddings_lie_on_their_principal_components() -> None:
-    rng = np.random.default_rng(0)
-    flat = rng.normal(size=(40, 2)) * [5.0, 1.0]
-    axes, _ = np.linalg.qr(rng.normal(size=(6, 6)))
-    labels = np.repeat(np.arange(4), 10)
-    figure = embeddings_by_session(flat @ axes[:2], labels, labels // 2)
-    drawn = np.concatenate([dots.get_offsets() for dots in figure.axes[0].collections[::2]])
-    centred = flat - flat.mean(0)
-    scales = np.linalg.svd(centred, compute_uv=False)
-    np.testing.assert_allclose(np.linalg.svd(drawn - drawn.mean(0), compute_uv=False), scales, rtol=1e-6)
-    assert len(figure.axes[0].collections) == 4  # points and class means of two sessions
-    with pytest.raises(InputError, match="40 labels and 3 sessions"):
-        embeddings_by_session(flat, labels, [0, 1, 2])
-
-
-def test_the_gallery_begins_with_the_most_important_concept() -> None:
-    crops = np.zeros((3, 2, 4, 4, 3), dtype=np.uint8)
-    figure = concept_gallery(crops, [0.1, 0.7, 0.2])
-    assert len(figure.axes) == 6
-    assert figure.axes[0].get_ylabel() == "concept 1\nimportance 0.7"
-    with pytest.raises(InputError, match=r"float64 \[3, 2, 4, 4, 3\]"):
-        concept_gallery(crops.astype(float), [0.1, 0.7, 0.2])
-    with pytest.raises(InputError, match="3 concepts but 2 importances"):
-        concept_gallery(crops, [0.1, 0.7])
 
 
 def test_a_saved_figure_has_no_date_and_is_the_same_every_time(tmp_path) -> None:

@@ -3,12 +3,11 @@ from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from masil.benchmark import RunRecord
 from masil.errors import InputError
-from masil.report import Picture, concept_gallery, html_report, write_report
+from masil.report import html_report, write_report
 
 Make = Callable[..., RunRecord]
 
@@ -91,15 +90,6 @@ def test_the_same_runs_in_any_order_give_the_same_page(record: Make) -> None:
 def test_ablation_shows_when_a_row_of_it_was_run(record: Make) -> None:
     assert "Ablation" not in html_report([record(sessions=2)])
     assert "<caption>Ablation: accuracy" in html_report([record("nc-ce", sessions=2)])
-
-
-def test_further_pictures_come_in(record: Make, tmp_path: Path) -> None:
-    gallery = concept_gallery(np.zeros((1, 2, 4, 4, 3), dtype=np.uint8), [1.0])
-    page = write_report(
-        [record(sessions=2)], tmp_path, [Picture("concepts", gallery, "Nearest crops.", "Two crops.")], ["png"]
-    )
-    assert "<figcaption>Nearest crops.</figcaption>" in page.read_text(encoding="utf-8")
-    assert (tmp_path / "figures" / "concepts.png").is_file()
 
 
 def test_runs_that_cannot_be_shown_are_sentences(record: Make) -> None:

@@ -161,10 +161,23 @@ def test_health_and_metrics(client, files):
     answer = client.get("/api/metrics")
     assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
     lines = answer.text.splitlines()
-    assert 'masil_requests_total{method="POST",route="/api/predict",status="200"} 1' in lines
-    assert 'masil_requests_total{method="GET",route="other",status="404"} 1' in lines
-    assert "masil_classes 5" in lines
-    assert all(line.startswith("# ") or line.rsplit(" ", 1)[1].replace(".", "").isdecimal() for line in lines)
+    assert 'masil_requests_total{method="POST",route="/api/predict",status="200"} 1.0' in lines
+    assert 'masil_requests_total{method="GET",route="other",status="404"} 1.0' in lines
+    assert "masil_classes 5.0" in lines
+    assert all(line.startswith("# ") or float(line.rsplit(" ", 1)[1]) >= 0 for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/", "text/html; charset=utf-8"),
+        ("/static/studio.css", "text/css; charset=utf-8"),
+        ("/static/studio.js", "text/javascript; charset=utf-8"),
+        ("/static/mark.svg", "image/svg+xml"),
+    ],
+)
+def test_files_of_the_page_have_their_types(client, path, kind):
+    assert client.get(path).headers["content-type"] == kind
 
 
 @pytest.mark.parametrize(

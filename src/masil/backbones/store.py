@@ -19,10 +19,9 @@ from torch import Tensor
 from masil.backbones.backbone import Backbone
 from masil.backbones.engines import open_engine
 from masil.backbones.extraction import stream
-from masil.backbones.lock import locked
 from masil.data import Framing, Images
 from masil.errors import StorageError
-from masil.files import cache_folder, write_json
+from masil.files import cache_folder, locked, write_json
 from masil.progress import bar
 
 _LOG = logging.getLogger(__name__)

@@ -30,7 +30,8 @@ def serve(
 
     from masil.errors import InputError
 
-    if any(importlib.util.find_spec(package) is None for package in ("fastapi", "uvicorn", "python_multipart")):
+    needed = ("fastapi", "uvicorn", "python_multipart", "prometheus_client")
+    if any(importlib.util.find_spec(package) is None for package in needed):
         raise InputError("The studio needs packages that are not installed; get them with: pip install 'masil[studio]'")
 
     from masil.hardware import probe

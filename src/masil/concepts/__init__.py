@@ -3,15 +3,13 @@
 from masil.concepts.attribution import HeatMaps, Target, gradient_maps, location_maps
 from masil.concepts.bank import ConceptBank
 from masil.concepts.bank_record import BankRecord, Examples, Strongest
-from masil.concepts.choose_v import ChosenV, choose_v
-from masil.concepts.importance import gradient_importance, sobol_total
+from masil.concepts.importance import gradient_importance
 from masil.concepts.nmf import NMFConvergenceWarning, NMFResult, nmf
 from masil.concepts.nnls import nnls
-from masil.concepts.nnls_gram import NNLSResult, nnls_gram
+from masil.concepts.nnls_gram import NNLSResult
 
 __all__ = [
     "BankRecord",
-    "ChosenV",
     "ConceptBank",
     "Examples",
     "HeatMaps",
@@ -20,12 +18,9 @@ __all__ = [
     "NNLSResult",
     "Strongest",
     "Target",
-    "choose_v",
     "gradient_importance",
     "gradient_maps",
     "location_maps",
     "nmf",
     "nnls",
-    "nnls_gram",
-    "sobol_total",
 ]

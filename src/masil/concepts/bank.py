@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Self, final
 
 import numpy as np
@@ -15,14 +14,13 @@ from torch.nn import functional
 from masil.backbones import ActivationStore, Backbone, extract
 from masil.concepts.attribution import Target
 from masil.concepts.bank_crops import random_crops
-from masil.concepts.bank_file import read_bank, write_bank
 from masil.concepts.bank_record import BankRecord, Examples, Strongest
 from masil.concepts.checks import blocks, check_activations, check_values
 from masil.concepts.nmf import nmf
 from masil.concepts.nmf_blocks import Blocks
 from masil.concepts.nnls import nnls
 from masil.data import Images
-from masil.errors import InputError, StorageError
+from masil.errors import InputError
 
 HELD_ENTRIES = 1 << 26  # of P during a fit: 256 MB in single precision
 
@@ -167,16 +165,3 @@ class ConceptBank:
         if not 0 <= concept < self.v:
             raise InputError(f"Concept {concept} was asked for, but the bank has concepts 0 to {self.v - 1}.")
         return lambda activations: self.coefficients(activations)[:, concept]
-
-    def save(self, path: Path) -> None:
-        """Write the bank to one safetensors file, whole or not at all."""
-        write_bank(path, self.concepts, self.record, self.examples)
-
-    @classmethod
-    def load(cls, path: Path) -> Self:
-        """Read a bank that `save` has written, or say in a sentence why it cannot be read."""
-        parts = read_bank(path)
-        try:
-            return cls(*parts)
-        except InputError as error:
-            raise StorageError(f"The concept bank {path} is damaged: {error}") from error

@@ -8,7 +8,6 @@ from typing import Literal, final
 import torch
 from torch import Tensor
 
-from masil.concepts.checks import dtype_name
 from masil.concepts.nnls_admm import Splitting, admm
 from masil.concepts.nnls_pivot import pivot
 from masil.errors import InputError, lookup
@@ -43,41 +42,6 @@ class NNLSResult:
     residual: Tensor
     iterations: Tensor
     converged: Tensor
-
-
-def nnls_gram(
-    gram: Tensor,
-    cross: Tensor,
-    *,
-    solver: Solver = "auto",
-    tol: float | None = None,
-    max_iterations: int = 1000,
-    warm: NNLSResult | Tensor | None = None,
-) -> NNLSResult:
-    """Solve min_{p>=0} ½ p·gram·pᵀ − p·crossᵀ for every row of `cross` [n v], given `gram` = QQᵀ and `cross` = AQᵀ.
-
-    As `nnls`, for callers who have the two products already; not differentiable.
-    """
-    if gram.ndim != 2 or cross.ndim != 2 or not gram.shape[0] == gram.shape[1] == cross.shape[1]:
-        raise InputError(
-            f"NNLS takes a Gram matrix [v v] and products [n v], but got {list(gram.shape)} and {list(cross.shape)}."
-        )
-    if gram.dtype not in (torch.float32, torch.float64):
-        raise InputError(f"The Gram matrix is {dtype_name(gram.dtype)}; convert it to float32 or float64.")
-    if gram.dtype != cross.dtype or gram.device != cross.device:
-        raise InputError(
-            f"The Gram matrix is {dtype_name(gram.dtype)} on {gram.device} but the products "
-            f"{dtype_name(cross.dtype)} on {cross.device}; convert one to the other."
-        )
-    if not bool(gram.isfinite().all()) or not bool(cross.isfinite().all()):
-        raise InputError("The Gram matrix or the products have NaN or infinite values.")
-    with torch.no_grad():
-        scale = gram.diagonal().clamp_min(0).sqrt()
-        scale = torch.where(scale > 0, scale, 1)
-        plan = make_plan(gram.dtype, len(gram), solver, tol, max_iterations)
-        return solve_rows(
-            gram / scale / scale[:, None], scale, lambda rows: cross[rows] / scale, len(cross), plan, warm
-        )
 
 
 @dataclass(frozen=True)

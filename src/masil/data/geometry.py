@@ -160,11 +160,3 @@ def turn(x: Tensor, degrees: Tensor) -> Tensor:
     matrix = torch.stack([cos, -sin * (h / w), zero, sin * (w / h), cos, zero], 1).reshape(-1, 2, 3)
     grid = functional.affine_grid(matrix, list(x.shape), align_corners=False).to(x.dtype)
     return functional.grid_sample(x, grid, mode="bilinear", padding_mode="reflection", align_corners=False)
-
-
-def rotations(x: Tensor) -> Tensor:
-    """Give all four quarter turns of square images, [4n c h w]: row q·n + i is image i turned q times."""
-    check_images(x, (torch.uint8,))
-    if x.shape[2] != x.shape[3]:
-        raise InputError(f"Quarter turns need square images, but these are {x.shape[2]} × {x.shape[3]} px.")
-    return torch.cat([x.rot90(quarter, (2, 3)) for quarter in range(4)])

@@ -22,7 +22,7 @@ def atomic_path(target: Path) -> Iterator[Path]:
         target.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
     except OSError as error:
-        raise _cannot_write(target, error) from error
+        raise cannot_write(target, error) from error
     os.close(handle)
     part = Path(name)
     try:
@@ -33,7 +33,7 @@ def atomic_path(target: Path) -> Iterator[Path]:
         part.replace(target)
         _flush_folder(target.parent)
     except OSError as error:
-        raise _cannot_write(target, error) from error
+        raise cannot_write(target, error) from error
     finally:
         part.unlink(missing_ok=True)
 
@@ -94,7 +94,8 @@ def _flush_folder(folder: Path) -> None:
             os.close(handle)
 
 
-def _cannot_write(target: Path, error: OSError) -> StorageError:
+def cannot_write(target: Path, error: OSError) -> StorageError:
+    """Give the sentence for a file that the system does not let us write."""
     if error.errno == errno.ENOSPC:
         return StorageError(f"The disk is full: {target} was not written, and what was there before is unchanged.")
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):

@@ -7,11 +7,11 @@ from masil.learner.explanation import Explanation
 from masil.learner.gallery import Crop, nearest_crops
 from masil.learner.masil import Masil
 from masil.learner.memory import Event, Memory, SessionRecord
+from masil.learner.model_file import editing
 from masil.learner.onnx_export import export_onnx
 from masil.learner.picture import draw
 from masil.learner.prior import PriorWeight
 from masil.learner.tune import Trial, Tuned, tune
-from masil.learner.turns import editing
 from masil.learner.unknown import Rejector, auroc
 
 __all__ = [

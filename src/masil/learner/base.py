@@ -70,7 +70,7 @@ def make_embedding(form: str | Embedding, x: Tensor, labels: Tensor, shrinkage: 
     lookup("form of embedding", form, dict.fromkeys(FORMS))
     if form == "linear":
         return LinearMap(x.shape[1])
-    return Whitening.fit(x, labels, power=1.0, shrinkage=shrinkage)  # type: ignore[arg-type]  # it says what it takes
+    return Whitening.fit(x, labels, shrinkage)  # type: ignore[arg-type]  # it says what it takes
 
 
 def fit_bank(rows: Tensor, concepts: int, seed: int, **options: float) -> ConceptBank:

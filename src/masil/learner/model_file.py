@@ -13,7 +13,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,7 @@ from masil.backbones import BACKBONES, Backbone, create
 from masil.collapse import Embedding, embedding_from_state
 from masil.concepts import BankRecord, ConceptBank
 from masil.errors import InputError, StorageError
-from masil.files import write_bytes
+from masil.files import locked, write_bytes
 from masil.learner.base import Base
 from masil.learner.encoder import Encoder
 from masil.learner.memory import ROWS, Event, Lesson
@@ -37,12 +38,38 @@ if TYPE_CHECKING:
     from masil.learner.masil import Masil
 
 KIND, FORMAT = "masil model", 1
+PATIENCE = 60.0  # seconds to wait for another process
+
+
+@contextmanager
+def editing(path: str | Path, *, new: bool = False, patience: float | None = None) -> Iterator[Path]:
+    """Hold the model at `path` against other processes and threads, and yield the file itself, links followed.
+
+    Load the model inside, change it, save it: what others taught before is then in it. A process that dies lets go.
+    With `new`, there need not be a model yet.
+    """
+    path = Path(path)
+    _refuse_folder(path)
+    model = path.resolve()
+    if not new and not model.exists():
+        raise StorageError(f"There is no model at {path}.")
+    lock = model.with_name(f".{model.name}.lock")
+    with locked(lock, target=model, patience=PATIENCE if patience is None else patience):
+        try:
+            yield model
+        finally:
+            with suppress(OSError):  # where an open file cannot be removed, it stays, and does no harm
+                lock.unlink()
+
+
+def _refuse_folder(path: Path) -> None:
+    if path.is_dir():
+        raise StorageError(f"{path} is a folder; a model is one file, for instance {path / 'model.masil'}.")
 
 
 def write_model(model: Masil, path: Path) -> None:
     """Write everything `model` has learnt to `path`, atomically."""
-    if path.is_dir():
-        raise StorageError(f"{path} is a folder; a model is one file, for instance {path / 'model.masil'}.")
+    _refuse_folder(path)
     base, tensors = model.base_, dict[str, Tensor]()
     backbone = _describe_backbone(model, tensors)
     tensors |= {f"embedding.{name}": value for name, value in base.embedding.state().items()}

@@ -2,9 +2,8 @@
 
 from masil.report.canvas import check_drawing, save
 from masil.report.facts import PublishedRow, published, published_ablation, published_concept_cosines
-from masil.report.figures_concepts import concept_gallery
 from masil.report.figures_curves import Curve, Point, accuracy_by_session, accuracy_by_time, base_and_novel
-from masil.report.figures_geometry import collapse_by_epoch, confusion, cosines_by_session, embeddings_by_session
+from masil.report.figures_geometry import collapse_by_epoch, confusion, cosines_by_session
 from masil.report.page import html_report, write_report
 from masil.report.pictures import Picture, pictures
 from masil.report.provenance import fault
@@ -33,11 +32,9 @@ __all__ = [
     "base_and_novel",
     "check_drawing",
     "collapse_by_epoch",
-    "concept_gallery",
     "concept_table",
     "confusion",
     "cosines_by_session",
-    "embeddings_by_session",
     "fault",
     "html_report",
     "html_table",

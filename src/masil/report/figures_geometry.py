@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from masil.errors import InputError
-from masil.report.canvas import COLOURS, FAINT, INK, PAPER, drawn, look, panels
+from masil.report.canvas import COLOURS, PAPER, drawn, look, panels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -103,42 +103,4 @@ def confusion(counts: ArrayLike) -> Figure:
     axis.grid(visible=False)
     axis.tick_params(length=0)
     axis.set(xlabel="session of the predicted class", ylabel="session of the true class")
-    return figure
-
-
-@drawn
-def embeddings_by_session(embeddings: ArrayLike, labels: ArrayLike, sessions: ArrayLike) -> Figure:
-    """Draw embeddings [n d] on their first two principal components; crosses are class means, colours are sessions."""
-    points, classes, taught = np.asarray(embeddings, dtype=float), np.asarray(labels), np.asarray(sessions)
-    if points.ndim != 2 or len(points) < 2 or not len(points) == len(classes) == len(taught):
-        raise InputError(
-            f"Embeddings {list(points.shape)}, {len(classes)} labels and {len(taught)} sessions were given; "
-            f"a picture needs two images or more, each with a label and a session."
-        )
-    centred = points - points.mean(0)
-    _, scales, directions = np.linalg.svd(centred, full_matrices=False)
-    directions = directions * np.sign(directions[np.arange(len(directions)), np.abs(directions).argmax(1)])[:, None]
-    plane = centred @ directions[:2].T
-    explained = 100 * scales**2 / max(float((scales**2).sum()), 1e-30)
-
-    figure, axes = panels(1, 1, (7.2, 4.8))
-    axis = axes[0][0]
-    for session in np.unique(taught):
-        of = taught == session
-        base = session == 0
-        style = look(max(int(session) - 1, 0))
-        colour = FAINT if base else style["color"]
-        means = np.array([plane[of & (classes == label)].mean(0) for label in np.unique(classes[of])])
-        name = "base session" if base else f"session {session}"
-        axis.scatter(plane[of, 0], plane[of, 1], s=8, color=colour, linewidths=0, alpha=0.9 if base else 0.55)
-        axis.scatter(
-            means[:, 0], means[:, 1], s=34, color="#8a8a8a" if base else colour,
-            marker="o" if base else style["marker"],
-            edgecolors=INK, linewidths=0.6, label=name, zorder=3,
-        )  # fmt: skip
-    axis.set(xlabel=f"first component ({explained[0]:.0f} % of the variance)")
-    axis.set(ylabel=f"second component ({explained[1]:.0f} %)" if len(explained) > 1 else "")
-    axis.grid(visible=False)
-    axis.set_aspect("equal", adjustable="datalim")
-    figure.legend(loc="outside right upper", handlelength=1.2, title="class means of")
     return figure

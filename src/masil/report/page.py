@@ -30,27 +30,22 @@ from masil.report.table import Cell
 from masil.report.tables import ABLATION, ablation_table, balance_table, concept_table, session_table
 
 
-def write_report(
-    records: Sequence[RunRecord], folder: Path, further: Sequence[Picture] = (), kinds: Sequence[str] = ("svg", "pdf")
-) -> Path:
-    """Write `folder`/report.html, and its figures as `folder`/figures/*.svg and *.pdf; give the page's path.
-
-    `further` are pictures that no record holds: a concept gallery, embeddings in the plane.
-    """
+def write_report(records: Sequence[RunRecord], folder: Path, kinds: Sequence[str] = ("svg", "pdf")) -> Path:
+    """Write `folder`/report.html, and its figures as `folder`/figures/*.svg and *.pdf; give the page's path."""
     ordered = _some(records)
     drawn = _drawn(ordered)
-    for picture in (*(p for group in drawn.values() for p in group), *further):
+    for picture in (p for group in drawn.values() for p in group):
         for kind in kinds:
             save(picture.figure, folder / "figures" / f"{picture.name}.{kind}")
     page = folder / "report.html"
-    write_bytes(page, _page(ordered, drawn, further).encode())
+    write_bytes(page, _page(ordered, drawn).encode())
     return page
 
 
-def html_report(records: Sequence[RunRecord], further: Sequence[Picture] = ()) -> str:
+def html_report(records: Sequence[RunRecord]) -> str:
     """Give the page alone."""
     ordered = _some(records)
-    return _page(ordered, _drawn(ordered), further)
+    return _page(ordered, _drawn(ordered))
 
 
 def _some(records: Sequence[RunRecord]) -> tuple[RunRecord, ...]:
@@ -63,7 +58,7 @@ def _drawn(records: Sequence[RunRecord]) -> dict[str, list[Picture]]:
     return {protocol: pictures(protocol, records) for protocol in dict.fromkeys(r.protocol for r in records)}
 
 
-def _page(records: Sequence[RunRecord], drawn: dict[str, list[Picture]], further: Sequence[Picture]) -> str:
+def _page(records: Sequence[RunRecord], drawn: dict[str, list[Picture]]) -> str:
     title = _title(records)
     style = files("masil.report").joinpath("report.css").read_text(encoding="utf-8")
     return "\n".join(
@@ -82,7 +77,6 @@ def _page(records: Sequence[RunRecord], drawn: dict[str, list[Picture]], further
             "<main>",
             *(line for protocol, group in drawn.items() for line in _protocol(protocol, records, group)),
             *_comparisons(records),
-            *(["<section>", "<h2>More pictures</h2>", *map(_figure, further), "</section>"] if further else ()),
             *_measured(records),
             "</main>",
             "</body>",

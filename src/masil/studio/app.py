@@ -27,7 +27,7 @@ from masil.studio.guard import Guard
 from masil.studio.keeper import Keeper
 from masil.studio.limits import Limits
 from masil.studio.metrics import TYPE, Metrics
-from masil.studio.pages import page
+from masil.studio.pages import pages
 from masil.studio.photos import Photos
 from masil.studio.refusal import status_of
 
@@ -158,10 +158,10 @@ def _open() -> APIRouter:
     @router.get("/", include_in_schema=False)
     @router.get("/static/{name}", include_in_schema=False)
     async def static(name: str = "index.html") -> Response:
-        found = page(name)
-        if found is None:
+        if name not in pages():
             raise HTTPException(404)
-        return Response(found[0], headers={"content-type": found[1]})
+        content, kind = pages()[name]
+        return Response(content, headers={"content-type": kind})
 
     return router
 

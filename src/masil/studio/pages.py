@@ -4,26 +4,19 @@ from __future__ import annotations
 
 from functools import cache
 from importlib.resources import files
+from pathlib import PurePath
 
+# Written out, because a system's own table of types may call a script plain text, and browsers then refuse to run it.
 TYPES = {
-    "index.html": "text/html; charset=utf-8",
-    "studio.css": "text/css; charset=utf-8",
-    "mark.svg": "image/svg+xml",
-    "studio.js": "text/javascript; charset=utf-8",
-    "api.js": "text/javascript; charset=utf-8",
-    "dom.js": "text/javascript; charset=utf-8",
-    "photos.js": "text/javascript; charset=utf-8",
-    "camera.js": "text/javascript; charset=utf-8",
-    "ask.js": "text/javascript; charset=utf-8",
-    "why.js": "text/javascript; charset=utf-8",
-    "teach.js": "text/javascript; charset=utf-8",
-    "model.js": "text/javascript; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
 }
 
 
 @cache
-def page(name: str) -> tuple[bytes, str] | None:
-    """Give a file of the page and its type, or None where the page has no such file."""
-    if name not in TYPES:
-        return None
-    return files("masil.studio").joinpath("static", name).read_bytes(), TYPES[name]
+def pages() -> dict[str, tuple[bytes, str]]:
+    """Give the content and the type of each file of the page, by its name."""
+    folder = files("masil.studio").joinpath("static")
+    return {file.name: (file.read_bytes(), TYPES[PurePath(file.name).suffix]) for file in folder.iterdir()}

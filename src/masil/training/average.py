@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from typing import final
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from torch.optim.swa_utils import update_bn
 
 from masil.training.head import Network
 from masil.training.recipe import Average
@@ -40,14 +41,5 @@ class WeightAverage:
     def refresh(self, pixels: Iterable[Tensor]) -> None:
         """Estimate the batch norms anew from batches: the mean of statistics is not the statistics of the mean."""
         backbone = self.network.backbone
-        norms = [norm for norm in backbone.modules() if isinstance(norm, nn.BatchNorm2d)]
-        momenta = [norm.momentum for norm in norms]
-        for norm in norms:
-            norm.reset_running_stats()
-            norm.momentum = None  # every batch counts the same
-        backbone.train()
-        for batch in pixels:
-            backbone(backbone.preprocess(batch))
+        update_bn(map(backbone.preprocess, pixels), backbone)
         backbone.eval()
-        for norm, momentum in zip(norms, momenta, strict=True):
-            norm.momentum = momentum

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from masil.backbones.lock import locked
 from masil.errors import StorageError
+from masil.files import locked
 
 
 def test_one_at_a_time(tmp_path: Path) -> None:

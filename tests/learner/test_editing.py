@@ -49,7 +49,7 @@ def test_patience_ends_in_a_sentence(tmp_path):
 def test_a_process_that_dies_lets_go(tmp_path):
     script = (
         "import sys, time\n"
-        "from masil.learner.turns import editing\n"
+        "from masil.learner import editing\n"
         "with editing(sys.argv[1], new=True):\n"
         "    print('held', flush=True)\n"
         "    time.sleep(600)\n"
