@@ -3,7 +3,7 @@ import shutil
 
 import pytest
 
-from masil.cli.photos import listed_files, plural, read_photos, refuse_overwriting, shown
+from masil.cli.photos import listed_files, read_photos, refuse_overwriting, shown
 from masil.errors import InputError, StorageError
 
 
@@ -66,8 +66,3 @@ def test_names_are_shown_on_one_line():
     assert shown("🐦 wren") == "🐦 wren"
     assert len(shown("x" * 300)) == 60
     assert len(shown("x" * 300, None)) == 300
-
-
-def test_plurals():
-    assert [plural(n, "class") for n in (0, 1, 2)] == ["0 classes", "1 class", "2 classes"]
-    assert plural(1500, "photo") == "1,500 photos"

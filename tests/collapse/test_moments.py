@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from masil.collapse import moments
-from masil.collapse.moments import ClassMoments, class_means
+from masil.collapse.moments import ClassMoments, class_means, double_class_means
 from masil.errors import InputError
 
 
@@ -25,7 +25,7 @@ def test_sums_over_blocks_give_means_and_the_scatter_within_classes(n, d, cut, s
     means = torch.stack([x[labels == c].mean(0) for c in range(5)])
     residuals = x - means[labels]
     torch.testing.assert_close(streamed.means(), means)
-    torch.testing.assert_close(class_means(x, labels, 5), means)
+    torch.testing.assert_close(double_class_means(x, labels, 5), means)
     assert streamed.freedom() == n - 5
     torch.testing.assert_close(streamed.within(), residuals.T @ residuals / (n - 5), atol=1e-9, rtol=1e-9)
 
@@ -48,12 +48,19 @@ def test_blocks_are_small_and_double(monkeypatch):
     pieces = list(moments.blocks(x.half(), labels.int()))
     assert [len(rows) for rows, _ in pieces] == [7] * 7 + [1]
     assert all(rows.dtype == torch.float64 and classes.dtype == torch.int64 for rows, classes in pieces)
-    torch.testing.assert_close(class_means(x, labels, 5), torch.stack([x[labels == c].mean(0) for c in range(5)]))
+    means = torch.stack([x[labels == c].mean(0) for c in range(5)])
+    torch.testing.assert_close(double_class_means(x, labels, 5), means)
 
 
 def test_labels_outside_the_classes_are_refused():
     x, labels = clouds()
     with pytest.raises(InputError, match="Labels run from -1 to 3, but must number 5 classes from 0 to 4"):
-        class_means(x, labels - 1, 5)
+        double_class_means(x, labels - 1, 5)
     with pytest.raises(InputError, match=r"shapes \[50, 4\] and \[50, 1\]"):
-        class_means(x, labels[:, None], 5)
+        double_class_means(x, labels[:, None], 5)
+
+
+def test_class_means_begin_at_the_first_class():
+    rows, labels = torch.tensor([[1.0], [3.0], [5.0]]), torch.tensor([1, 0, 1])
+    assert class_means(rows, labels).tolist() == [[3.0], [3.0]]
+    assert class_means(rows, labels + 7, 7).tolist() == [[3.0], [3.0]]

@@ -1,6 +1,6 @@
 import pytest
 
-from masil.errors import InputError, MasilError, UnknownNameError, lookup, suggest
+from masil.errors import InputError, MasilError, UnknownNameError, lookup, plural, suggest
 
 
 def test_a_near_miss_is_suggested_whatever_its_case() -> None:
@@ -21,3 +21,8 @@ def test_the_family_is_also_what_python_expects() -> None:
     assert issubclass(UnknownNameError, KeyError)
     assert issubclass(InputError, ValueError)
     assert all(issubclass(kind, MasilError) for kind in (UnknownNameError, InputError))
+
+
+def test_plurals() -> None:
+    assert [plural(n, "class") for n in (0, 1, 2)] == ["0 classes", "1 class", "2 classes"]
+    assert plural(1500, "photo") == "1,500 photos"

@@ -2,7 +2,7 @@
 
 import torch
 
-from masil.learner.memory import Lesson, Memory, account, class_means
+from masil.learner.memory import Lesson, Memory, account
 
 
 def lesson(number, labels, counts, seed, d=5):
@@ -65,11 +65,6 @@ def test_a_lesson_without_a_class():
     assert torch.equal(less.means, whole.means[[0, 2]])
     assert torch.equal(less.expected, whole.expected[[0, 2]])
     assert whole.record.classes == ("a", "b", "c")
-
-
-def test_class_means():
-    rows = torch.tensor([[1.0], [3.0], [5.0]])
-    assert class_means(rows, torch.tensor([1, 0, 1]), 2).tolist() == [[3.0], [3.0]]
 
 
 def test_a_machine_without_accounts(monkeypatch):

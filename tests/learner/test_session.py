@@ -7,9 +7,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from masil.collapse import Projection, simplex_etf
+from masil.collapse import Projection, class_means, simplex_etf
 from masil.errors import InputError, NoEffectWarning, UnknownNameError
-from masil.learner.memory import class_means
 
 
 def vectors_of(model, *labels):
@@ -22,7 +21,7 @@ def session(world, classes=range(10, 13), n=5, seed=1):
 
 def test_without_a_prior_a_class_is_the_mean_of_its_embeddings(model, world):
     shots, labels = session(world)
-    means = class_means(model.base_.embed(shots), torch.arange(3).repeat_interleave(5), 3)
+    means = class_means(model.base_.embed(shots), torch.arange(3).repeat_interleave(5))
     for params in ({"alpha": 0}, {"calibration": None}):
         model.set_params(alpha="auto", calibration="concepts").set_params(**params)
         model.learn(shots, labels)
@@ -34,7 +33,7 @@ def test_an_infinite_prior_is_the_induced_vector_alone(model, world):
     shots, labels = session(world)
     x = model.base_.door(shots)
     reconstructed = model.base_.embedding(model.base_.bank.reconstruct(x))  # Eq. inf, hi, weights through g
-    induced = functional.normalize(class_means(reconstructed, torch.arange(3).repeat_interleave(5), 3))
+    induced = functional.normalize(class_means(reconstructed, torch.arange(3).repeat_interleave(5)))
     for reading, said in (("posterior", nullcontext()), ("literal", pytest.warns(NoEffectWarning, match="alpha=inf"))):
         with said:
             model.set_params(alpha=math.inf, reading=reading).learn(shots, labels)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, final
 
 import typer
 
+from masil.errors import plural as plural
+
 if TYPE_CHECKING:
     from masil.data import FileImages
     from masil.learner import Masil
@@ -170,8 +172,3 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[obje
 def percent(share: float | None) -> str:
     """Give a share as people read it."""
     return "–" if share is None else f"{100 * share:.1f} %"
-
-
-def plural(count: int, what: str) -> str:
-    """Give a number of things: '1 class', '2 classes'."""
-    return f"{count:,} {what}{'' if count == 1 else 'es' if what.endswith('ss') else 's'}"

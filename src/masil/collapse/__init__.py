@@ -6,6 +6,7 @@ from masil.collapse.frames import FRAMES, orthogonal_frame, simplex_etf
 from masil.collapse.linear import LinearMap, balanced_factors
 from masil.collapse.losses import cosine_cross_entropy, dot_regression
 from masil.collapse.measures import NCMeasures, nc_measures
+from masil.collapse.moments import class_means
 from masil.collapse.projection import Projection
 from masil.collapse.reserve import reserve, reserve_mixed, virtual_prototypes
 from masil.collapse.whitening import Whitening
@@ -19,6 +20,7 @@ __all__ = [
     "Projection",
     "Whitening",
     "balanced_factors",
+    "class_means",
     "cosine_cross_entropy",
     "dot_regression",
     "embedding_from_state",

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from masil.collapse.moments import blocks, class_means
+from masil.collapse.moments import blocks, double_class_means
 from masil.errors import InputError
 
 
@@ -41,7 +41,7 @@ def nc_measures(activations: Tensor, labels: Tensor, class_vectors: Tensor) -> N
         raise InputError(f"Collapse is measured between classes, but there is only {k}.")
     if not bool((W.norm(dim=1) > 0).all()):
         raise InputError("A class vector is zero or not a number, so it has no direction to measure.")
-    means = class_means(activations, labels, k)
+    means = double_class_means(activations, labels, k)
     M = means - means.mean(0)
     # Centring leaves rounding of the means where there should be a zero, however close together they lie.
     rounding = float(means.norm()) * max(M.shape) * torch.finfo(M.dtype).eps

@@ -47,8 +47,15 @@ def check_no_gaps(counts: Tensor) -> None:
         )
 
 
-def class_means(activations: Tensor, labels: Tensor, k: int) -> Tensor:
-    """Give the mean of each of k classes, float64 [k d]."""
+def class_means(rows: Tensor, labels: Tensor, known: int = 0) -> Tensor:
+    """Give the mean row of each of the classes `known`, `known` + 1, …, of which every one has a row, [k d]."""
+    counts = torch.bincount(labels - known)
+    sums = rows.new_zeros(len(counts), rows.shape[1]).index_add_(0, labels - known, rows)
+    return sums / counts[:, None]
+
+
+def double_class_means(activations: Tensor, labels: Tensor, k: int) -> Tensor:
+    """Give the mean of each of k classes, summed in blocks, float64 [k d]; refuse labels and values that do not fit."""
     check_rows(activations, labels)
     counts = count_classes(labels, k)
     check_no_gaps(counts)

@@ -18,7 +18,7 @@ from masil.data.decode import decode_image
 from masil.data.files import FileImages, content_digest, in_threads
 from masil.data.images import Dataset
 from masil.data.tree import Tree, alike, class_tree, listing, natural
-from masil.errors import DataError, InputError
+from masil.errors import DataError, InputError, plural
 from masil.progress import track
 
 TEST_SHARE = 0.2
@@ -54,11 +54,12 @@ def _find(root: Path) -> tuple[dict[str, Tree], list[str]]:
     if not folders and not files:
         raise DataError(f"{root} is empty; it should hold a folder of images for each class.")
     _refuse_alike(root, folders)
-    notes = [f"{_count(files, 'file')} beside the folders of {root} left out: {', '.join(files)}."] if files else []
+    stray = f"{plural(len(files), 'file')} beside the folders of {root} left out: {', '.join(files)}."
+    notes = [stray] if files else []
     splits = {name.casefold(): name for name in folders}
     if {"train", "test"} <= set(splits):
         if others := [name for name in folders if name.casefold() not in ("train", "test")]:
-            notes.append(f"{_count(others, 'folder')} beside train/ and test/ left out: {', '.join(others)}.")
+            notes.append(f"{plural(len(others), 'folder')} beside train/ and test/ left out: {', '.join(others)}.")
         return {split: class_tree(root, splits[split]) for split in ("train", "test")}, notes
     if folders and set(splits) <= _SPLITS:
         raise DataError(
@@ -92,12 +93,12 @@ def _drop_bad(root: Path, trees: Mapping[str, Tree], skip_bad: bool) -> list[str
     lines = "\n".join(f"  {fault}" for fault in faults.values())
     if not skip_bad:
         raise DataError(
-            f"{_count(faults, 'file')} of {len(files)} in {root} cannot be used:\n{lines}\n"
+            f"{plural(len(faults), 'file')} of {len(files)} in {root} cannot be used:\n{lines}\n"
             "Repair or remove them, or have them left out (`skip_bad`)."
         )
     for tree in trees.values():
         tree.update({name: [file for file in tree[name] if file not in faults] for name in tree})
-    return [f"{_count(faults, 'file')} of {len(files)} in {root} left out:\n{lines}"]
+    return [f"{plural(len(faults), 'file')} of {len(files)} in {root} left out:\n{lines}"]
 
 
 def _fault(path: Path) -> str | None:
@@ -136,8 +137,9 @@ def _check_supply(root: Path, trees: Mapping[str, Tree], classes: Sequence[str])
     """Refuse classes without training images; note those without test images."""
     train, test = ([repr(name) for name in classes if not trees[split].get(name)] for split in ("train", "test"))
     if train:
-        raise DataError(f"{root} has no image to train on for {_count(train, 'class')}: {', '.join(train)}; add some.")
-    return [f"There is no image to test on for {_count(test, 'class')}: {', '.join(test)}."] if test else []
+        short = f"{plural(len(train), 'class')}: {', '.join(train)}"
+        raise DataError(f"{root} has no image to train on for {short}; add some.")
+    return [f"There is no image to test on for {plural(len(test), 'class')}: {', '.join(test)}."] if test else []
 
 
 def _twins(root: Path, trees: Mapping[str, Tree]) -> list[str]:
@@ -147,15 +149,10 @@ def _twins(root: Path, trees: Mapping[str, Tree]) -> list[str]:
         for split in ("train", "test")
     )
     both = [f"{file} = {train[content]}" for content, file in test.items() if content in train]
-    return [f"{_count(both, 'test image')} equal to a training image: {', '.join(both)}."] if both else []
+    return [f"{plural(len(both), 'test image')} equal to a training image: {', '.join(both)}."] if both else []
 
 
 def _images(root: Path, tree: Tree, classes: Sequence[str]) -> FileImages:
     files = [file for name in classes for file in tree.get(name, ())]
     labels = [label for label, name in enumerate(classes) for _ in tree.get(name, ())]
     return FileImages(root, files, torch.tensor(labels, dtype=torch.int64))
-
-
-def _count(things: Mapping[str, str] | Sequence[str], what: str) -> str:
-    plural = {"class": "classes"}.get(what, f"{what}s")
-    return f"{len(things)} {what if len(things) == 1 else plural}"

@@ -1,4 +1,4 @@
-"""The errors a user can put right, and "did you mean"."""
+"""The errors a user can put right, and what their sentences are made of."""
 
 from masil.errors.errors import (
     DataError,
@@ -9,6 +9,7 @@ from masil.errors.errors import (
     StorageError,
     UnknownNameError,
     lookup,
+    plural,
     suggest,
 )
 
@@ -21,5 +22,6 @@ __all__ = [
     "StorageError",
     "UnknownNameError",
     "lookup",
+    "plural",
     "suggest",
 ]

@@ -53,3 +53,8 @@ def lookup(kind: str, name: str, table: Mapping[str, T]) -> T:
     if name in table:
         return table[name]
     raise UnknownNameError(f"There is no {kind} called '{name}'; {suggest(name, table)}")
+
+
+def plural(count: int, what: str) -> str:
+    """Give a number of things: '1 class', '2 classes'."""
+    return f"{count:,} {what}{'' if count == 1 else 'es' if what.endswith('ss') else 's'}"

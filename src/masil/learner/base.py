@@ -9,12 +9,12 @@ from typing import final
 import torch
 from torch import Tensor
 
-from masil.collapse import Embedding, LinearMap, Whitening
+from masil.collapse import Embedding, LinearMap, Whitening, class_means
 from masil.concepts import ConceptBank
 from masil.errors import InputError, lookup
 from masil.learner.balance import expected_of_held_out, offsets
 from masil.learner.confidence import hold_out, temperature
-from masil.learner.memory import class_means, unit
+from masil.learner.memory import unit
 from masil.learner.prior import PriorWeight, measure
 from masil.learner.unknown import Rejector, fit_rejector
 
@@ -111,7 +111,7 @@ def rehearse(
     """Learn a base session without the images `held` bool [n], and give their cosines [m k] to its classes."""
     kept, own = x[~held], labels[~held]
     g = make_embedding(embedding, kept, own, shrinkage)
-    w = class_means(g(kept), own, int(labels.max()) + 1) if vectors is None else vectors
+    w = class_means(g(kept), own) if vectors is None else vectors
     return g(x[held]) @ unit(w).T
 
 

@@ -159,12 +159,6 @@ def running(old: Tensor, n: Tensor, new: Tensor, m: Tensor) -> Tensor:
     return torch.lerp(old, new, share)  # exactly `new` where n = 0
 
 
-def class_means(rows: Tensor, labels: Tensor, k: int) -> Tensor:
-    """Give the mean of the rows [n d] of each of k classes, [k d]."""
-    counts = torch.bincount(labels, minlength=k)
-    return torch.zeros(k, rows.shape[1]).index_add_(0, labels, rows) / counts[:, None]
-
-
 def unit(vectors: Tensor) -> Tensor:
     """Scale to unit length; zero stays zero."""
     return functional.normalize(vectors)

@@ -9,12 +9,13 @@ from typing import Literal, final
 import torch
 from torch import Tensor
 
+from masil.collapse import class_means
 from masil.errors import InputError, lookup
 from masil.learner import vectors as solve
 from masil.learner.balance import expected_of_shots, pairwise
 from masil.learner.base import Base
 from masil.learner.labels import Label
-from masil.learner.memory import Lesson, Memory, class_means, now, running, unit
+from masil.learner.memory import Lesson, Memory, now, running, unit
 
 Alpha = float | Literal["auto"]
 READINGS = ("posterior", "literal")
@@ -77,7 +78,7 @@ def base_lesson(
 
     `expected` [k] is the score that an image of each class, which the class was not made of, gets from it.
     """
-    means = class_means(base.embedding(x), codes, len(labels))
+    means = class_means(base.embedding(x), codes)
     counts = torch.bincount(codes, minlength=len(labels))
     w = unit(means if vectors is None else vectors)
     return Lesson(0, now(), who, note, labels, counts, means, means, w, expected)
@@ -105,9 +106,9 @@ def teach(
     x = base.door(activations)
     h = base.embedding(x)
     shots = torch.bincount(codes, minlength=k)
-    means = class_means(h, codes, k)
+    means = class_means(h, codes)
     r = base.embedding(base.bank.reconstruct(x))  # Eq. inf, hi
-    induced = class_means(r, codes, k)  # Eq. weights
+    induced = class_means(r, codes)  # Eq. weights
     place = {label: row for row, label in enumerate(memory.labels)}
     known = torch.tensor([label in place for label in labels])
     at = torch.tensor([place.get(label, 0) for label in labels])

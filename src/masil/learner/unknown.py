@@ -24,9 +24,9 @@ from scipy import optimize
 from scipy.special import expit
 from torch import Tensor
 
-from masil.collapse import Embedding
+from masil.collapse import Embedding, class_means
 from masil.learner.balance import pairwise
-from masil.learner.memory import class_means, unit
+from masil.learner.memory import unit
 
 NEXT = 5  # classes after the nearest that say whether all are alike
 SHOTS = 5  # of the classes that stand in for novel ones
@@ -113,7 +113,7 @@ def _facts(raw: Tensor, labels: Tensor, learnt: Tensor, known: Tensor, base: Ten
     """Give the evidence [n 4] of all images g(a), once the classes `known` [k] are made of the images `learnt`."""
     place = known.cumsum(0) - 1
     own = place[labels[learnt]]
-    means = class_means(unit(raw[learnt]), own, int(known.sum()))
+    means = class_means(unit(raw[learnt]), own)
     w = unit(means)
     if vectors is not None:
         w[base[known]] = unit(vectors)[base]

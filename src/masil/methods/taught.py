@@ -5,6 +5,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from masil.collapse import class_means as class_means
 from masil.errors import InputError
 
 T = TypeVar("T")
@@ -49,10 +50,3 @@ def check_total(total: int | None, known: int) -> int:
     if known > total:
         raise InputError(f"There is room for {total} classes in all, but there are {known} now; give a larger `total`.")
     return total
-
-
-def class_means(rows: Tensor, labels: Tensor, known: int = 0) -> Tensor:
-    """Give the mean row of every class of a session that `new_classes` has passed, [k d]."""
-    counts = torch.bincount(labels - known)
-    sums = rows.new_zeros(len(counts), rows.shape[1]).index_add_(0, labels - known, rows)
-    return sums / counts[:, None]
