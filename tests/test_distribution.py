@@ -13,7 +13,7 @@ import pytest
 from masil import __version__
 
 ROOT = Path(__file__).parents[1]
-IN_SDIST = {
+IN_SDIST = {"examples", 
     "src", "tests", "docs", "results", "scripts", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile",
     "PKG-INFO", "constraints.txt", "pyproject.toml", ".gitignore",
 }  # fmt: skip
