@@ -13,9 +13,9 @@ import pytest
 from masil import __version__
 
 ROOT = Path(__file__).parents[1]
-IN_SDIST = {"examples", 
-    "src", "tests", "docs", "results", "scripts", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile",
-    "PKG-INFO", "constraints.txt", "pyproject.toml", ".gitignore",
+IN_SDIST = {
+    "src", "tests", "docs", "examples", "results", "scripts", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE",
+    "Makefile", "PKG-INFO", "constraints.txt", "pyproject.toml", ".gitignore",
 }  # fmt: skip
 USE = """
 import sys, torch, masil
