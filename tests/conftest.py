@@ -81,3 +81,8 @@ def _refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
             f"{reason.rstrip('.')}. Where CI is set, this is a failure: let the set-up bring what is missing, or put "
             "the reason on the list in tests/conftest.py."
         )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the longest test, so that no process waits for another at the end."""
+    items.sort(key=lambda item: "test_tutorial" not in item.nodeid)

@@ -14,6 +14,7 @@ from pathlib import Path
 import joblib
 import numpy as np
 import pytest
+import torch
 
 from masil.benchmark import bench, read_run, run
 from masil.benchmark.child import end_children
@@ -278,6 +279,14 @@ def test_a_later_grid_adds_to_the_folder(setting, tmp_path: Path) -> None:
     assert [draw.draw for draw in fewer.draws] == [draw.draw for draw in read_run(tmp_path / "d-cosine").draws]
     assert [draw.draw for draw in fewer.draws] == [0, 1, 2]
     assert [draw.draw for draw in read_run(tmp_path / "teen").draws] == [0]
+
+
+def test_standard_shots_and_draws_are_not_mixed(setting, tmp_path: Path) -> None:
+    shots = {1: torch.tensor([4, 12, 20, 5, 13, 21]), 2: torch.tensor([6, 14, 22, 7, 15, 23])}
+    listed = replace(setting, dataset=replace(setting.dataset, shots=shots))
+    bench(listed, ["d-cosine"], [None], out=tmp_path, jobs=1)
+    with pytest.raises(StorageError, match="holds another run: standard shots in one of the two, draws in the other"):
+        bench(listed, ["d-cosine"], 2, out=tmp_path, jobs=1)
 
 
 def test_every_cell_is_stamped_when_it_is_played(setting, tmp_path: Path) -> None:

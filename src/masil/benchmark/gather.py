@@ -64,20 +64,23 @@ def with_earlier(asked: Sequence[Cell], records: Iterable[CellRecord], folder: P
     """Add the draws that an earlier call left in the folder and that follow from the same values."""
     by_draw = {record.draw.draw: record for record in records}
     same = run_name(asked[0].inputs)
-    for record in stored(folder):
+    for record in stored(folder, asked[0].entry.name):
         if run_name(record.inputs) == same:
             by_draw.setdefault(record.draw.draw, record)
     return sorted(by_draw.values(), key=lambda record: -1 if record.draw.draw is None else record.draw.draw)
 
 
-def stored(folder: Path) -> Iterator[CellRecord]:
-    """Yield the cells of a folder; those of an older masil are passed over with a sentence."""
+def stored(folder: Path, method: str) -> Iterator[CellRecord]:
+    """Yield a method's cells in a folder; those of an older masil are passed over with a sentence."""
     outdated = 0
-    for file in sorted(folder.glob("*.json")):
+    for file in sorted(folder.glob(f"{method}-*.json")):  # and those of methods whose names begin like this
         try:
-            yield read_cell(file)
+            record = read_cell(file)
         except OutdatedError:
             outdated += 1
+        else:
+            if record.inputs["method"] == method:
+                yield record
     if outdated:
         LOG.warning("%d cells in %s are of an older masil, which noted no parameters; left out.", outdated, folder)
 
@@ -93,13 +96,15 @@ def view_folder(folder: Path, entry: Entry) -> Path:
 
 
 def refuse_other_settings(cells: Sequence[Cell], folder: Path) -> None:
-    """Refuse a folder in which a row of the grid was played in another setting; parameters and code may differ."""
-    settings = {(cell.entry.name, digest(plain(cell.entry.given))): cell.inputs for cell in cells}
-    for record in stored(folder):
-        here = settings.get((record.inputs["method"], digest(record.given)), {})
-        different = [name for name in here if name in SETTING and record.inputs[name] != here[name]]
-        if different:
-            sentences = [_difference(name, record.inputs[name], here[name]) for name in different[:3]]
+    """Refuse a folder in which this row of a grid was played in another setting; parameters and code may differ."""
+    entry, here = cells[0].entry, cells[0].inputs
+    standard = {cell.draw is None for cell in cells}
+    for record in stored(folder, entry.name):
+        different = [name for name in SETTING if record.inputs[name] != here[name]]
+        sentences = [_difference(name, record.inputs[name], here[name]) for name in different[:3]]
+        if (record.draw.draw is None) not in standard:
+            sentences.append("standard shots in one of the two, draws in the other")
+        if sentences and record.given == plain(entry.given):
             raise StorageError(
                 f"{folder.parent} holds another run: {'; '.join(sentences)}. Choose another folder with --out."
             )
