@@ -87,8 +87,7 @@ RECIPES: dict[str, Recipe] = {
         tuning=Tuning(frozen=("conv1", "bn1", "layer1")),
     ),
     "cifar100-fast": _CIFAR,
-    # One core of a machine whose bfloat16 is real, some two hours. Label smoothing was chosen on base classes that play
-    # novel, at half width.
+    # Not yet measured to its end. Label smoothing was chosen on base classes that play novel, at half width.
     "cifar100-smooth": replace(
         _CIFAR, name="cifar100-smooth", stages=((20, 16), (8, 24), (3, 32)), objective=Objective(smoothing=0.1)
     ),
