@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -10,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from masil.errors import InputError
-from masil.methods import METHODS, Method, make
+from masil.methods import METHODS, Checked, Keeps, Queries, Samples, Task, make
+from masil.protocol import Protocol
 
 BASE, WAY, SESSIONS, D = 8, 3, 2, 32
 TOTAL = BASE + WAY * SESSIONS
@@ -26,13 +28,18 @@ pytestmark = [
 ]
 
 
-def cloud(classes: range, each: int, seed: int) -> tuple[Tensor, Tensor]:
+def protocol(base: int = BASE) -> Protocol:
+    return Protocol("clouds", "clouds", base_classes=base, sessions=SESSIONS, way=WAY, shot=SHOTS)
+
+
+def cloud(classes: range, each: int, seed: int) -> Samples:
     """Well separated classes, their rows in no order."""
     centres = 3 * torch.rand(TOTAL, D, generator=torch.Generator().manual_seed(0)).square()
     generator = torch.Generator().manual_seed(seed)
     labels = torch.arange(classes.start, classes.stop).repeat(each)
     labels = labels[torch.randperm(len(labels), generator=generator)]
-    return (centres[labels] + 0.4 * torch.randn(len(labels), D, generator=generator)).relu(), labels
+    rows = (centres[labels] + 0.4 * torch.randn(len(labels), D, generator=generator)).relu()
+    return Samples(rows, labels=labels)
 
 
 BASE_ROWS = cloud(range(BASE), 37, seed=1)  # 296 rows, a number nothing else has
@@ -40,18 +47,18 @@ NOVEL_ROWS = [cloud(range(BASE + WAY * s, BASE + WAY * (s + 1)), SHOTS, seed=2 +
 ASKED = cloud(range(TOTAL), 30, seed=9)
 
 
-def new(name: str, seed: int = 0) -> Method:
-    return make(name, total=TOTAL, seed=seed, **SMALLER.get(name, {}))
+def new(name: str) -> Checked:
+    return Checked(make(name, **SMALLER.get(name, {})))
 
 
-def play(name: str) -> tuple[Method, list[Tensor]]:
+def play(name: str) -> tuple[Checked, list[Tensor]]:
     """Teach all sessions; give the predictions for all rows after each."""
     method = new(name)
-    method.fit(*BASE_ROWS)
-    predictions = [method.predict(ASKED[0])]
+    method.fit(BASE_ROWS, Task(protocol()))
+    predictions = [method.predict(ASKED)]
     for rows in NOVEL_ROWS:
-        method.learn(*rows)
-        predictions.append(method.predict(ASKED[0]))
+        method.learn(rows)
+        predictions.append(method.predict(ASKED))
     return method, predictions
 
 
@@ -62,104 +69,102 @@ def test_it_says_what_it_is(name: str) -> None:
     method = METHODS[name]
     assert method.citation.split(", ")[-1].split()[-1].isdigit()
     assert getattr(method, "__final__", False)
-    for flag in (method.keeps_images, method.needs_base_training, method.needs_total_classes):
-        assert isinstance(flag, bool)
+    assert method.name == name
+    assert method.title
+    assert method.sees in ("activations", "images")
+    assert method.trains in ("nothing", "head", "network")
+    assert set(make(name).parameters(Task(protocol()))) >= method.accepts()
 
 
 def test_only_taught_classes_are_predicted(name: str) -> None:
     for session, predicted in enumerate(played(name)[1]):
         assert predicted.dtype == torch.int64
-        assert predicted.shape == ASKED[1].shape
+        assert predicted.shape == ASKED.labels.shape
         assert int(predicted.min()) >= 0
         assert int(predicted.max()) < BASE + WAY * session
 
 
 def test_separated_classes_are_learnt(name: str) -> None:
     for session, predicted in enumerate(played(name)[1]):
-        right = (predicted == ASKED[1]).float()
+        right = (predicted == ASKED.labels).float()
         # All others have .99 of the base classes and .97 of the novel ones, those on a base frame .91.
-        assert float(right[ASKED[1] < BASE].mean()) > (0.8 if name in LOOSE else 0.9)
+        assert float(right[ASKED.labels < BASE].mean()) > (0.8 if name in LOOSE else 0.9)
         if session:
-            novel = (ASKED[1] >= BASE) & (ASKED[1] < BASE + WAY * session)
+            novel = (ASKED.labels >= BASE) & (ASKED.labels < BASE + WAY * session)
             assert float(right[novel].mean()) > (0.5 if name in ON_A_BASE_FRAME else 0.9)
 
 
 def test_the_same_seed_gives_the_same_and_inputs_are_left_alone(name: str) -> None:
-    before = [rows.clone() for pair in (BASE_ROWS, *NOVEL_ROWS, ASKED) for rows in pair]
+    before = [rows.clone() for part in (BASE_ROWS, *NOVEL_ROWS, ASKED) for rows in (part.activations, part.labels)]
     state = torch.get_rng_state()
     again = play(name)[1]
     assert torch.equal(state, torch.get_rng_state())
     assert all(torch.equal(first, second) for first, second in zip(played(name)[1], again, strict=True))
-    after = [rows for pair in (BASE_ROWS, *NOVEL_ROWS, ASKED) for rows in pair]
+    after = [rows for part in (BASE_ROWS, *NOVEL_ROWS, ASKED) for rows in (part.activations, part.labels)]
     assert all(torch.equal(first, second) for first, second in zip(before, after, strict=True))
 
 
 def test_fit_forgets_what_was_before(name: str) -> None:
     method = copy.deepcopy(played(name)[0])
-    method.fit(*BASE_ROWS)
-    assert torch.equal(method.predict(ASKED[0]), played(name)[1][0])
+    method.fit(BASE_ROWS, Task(protocol()))
+    assert torch.equal(method.predict(ASKED), played(name)[1][0])
 
 
 def test_nothing_works_before_fit(name: str) -> None:
     with pytest.raises(InputError, match="Nothing has been taught yet; call `fit`"):
-        new(name).learn(*NOVEL_ROWS[0])
+        new(name).learn(NOVEL_ROWS[0])
     with pytest.raises(InputError, match="Nothing has been taught yet; call `fit`"):
-        new(name).predict(ASKED[0])
+        new(name).predict(ASKED)
 
 
 def test_classes_come_in_order_and_once(name: str) -> None:
     method = played(name)[0]
-    activations, labels = NOVEL_ROWS[0]
+    shots = NOVEL_ROWS[0]
     with pytest.raises(InputError, match=r"Class 8 has been taught before; 14 classes are known\."):
-        method.learn(activations, labels)
+        method.learn(shots)
     with pytest.raises(InputError, match=r"The next class is 14, but there is no image of it; classes come in order\."):
-        method.learn(activations, labels + TOTAL - BASE + 1)
+        method.learn(replace(shots, labels=shots.labels + TOTAL - BASE + 1))
     with pytest.raises(InputError, match=r"The next class is 0, but there is no image of it; classes come in order\."):
-        new(name).fit(activations, labels)
-    assert torch.equal(method.predict(ASKED[0]), played(name)[1][-1])
+        new(name).fit(shots, Task(protocol()))
+    assert torch.equal(method.predict(ASKED), played(name)[1][-1])
 
 
 def test_activations_of_another_backbone_are_refused(name: str) -> None:
     with pytest.raises(InputError, match="the same backbone"):
-        played(name)[0].predict(torch.rand(4, D + 1))
+        played(name)[0].predict(Queries(torch.rand(4, D + 1)))
 
 
 def test_nothing_asked_is_nothing_answered(name: str) -> None:
-    answer = played(name)[0].predict(torch.empty(0, D))
+    answer = played(name)[0].predict(Queries(torch.empty(0, D)))
     assert answer.shape == (0,)
     assert answer.dtype == torch.int64
 
 
 def test_images_are_kept_only_by_those_who_say_so(name: str) -> None:
     method = played(name)[0]
-    rows = torch.cat([BASE_ROWS[0], *(activations for activations, _ in NOVEL_ROWS)])
+    rows = torch.cat([part.activations for part in (BASE_ROWS, *NOVEL_ROWS)])
     kept = False
     for tensor in tensors(method, set()):
         if tensor.ndim == 2 and tensor.shape[1] == D:
             kept |= bool((torch.cdist(tensor.float(), rows, compute_mode="donot_use_mm_for_euclid_dist") < 1e-6).any())
-        assert not {len(BASE_ROWS[0]), len(NOVEL_ROWS[0][0])} & set(tensor.shape), tensor.shape
-    assert kept == METHODS[name].keeps_images
+        assert not {len(BASE_ROWS), len(NOVEL_ROWS[0])} & set(tensor.shape), tensor.shape
+    assert kept == (Keeps.EXEMPLARS in METHODS[name].keeps)
 
 
 def test_the_geometry_is_of_unit_vectors(name: str) -> None:
-    geometry = played(name)[0].geometry(ASKED[0])
+    geometry = played(name)[0].geometry(ASKED)
     if geometry is not None:
         z, vectors = geometry
-        assert z.shape == (len(ASKED[0]), vectors.shape[1])
+        assert z.shape == (len(ASKED), vectors.shape[1])
         assert len(vectors) == TOTAL
         for rows in geometry:
             assert torch.allclose(rows.norm(dim=1), torch.ones(len(rows)), atol=1e-4)
 
 
-def test_a_number_of_classes_that_is_needed_is_asked_for(name: str) -> None:
-    if METHODS[name].needs_total_classes:
-        with pytest.raises(InputError, match=f"Method '{name}' must know in advance how many classes"):
-            make(name)
-        few = make(name, total=BASE - 1, **SMALLER.get(name, {}))
-        with pytest.raises(InputError, match="room"):
-            few.fit(*BASE_ROWS)
-    else:
-        make(name)
+def test_a_frame_for_too_few_classes_is_refused(name: str) -> None:
+    if METHODS[name].needs_total:
+        with pytest.raises(InputError, match=r"There is room for \d+ classes in all, but there are 8 now"):
+            new(name).fit(BASE_ROWS, Task(protocol(base=1)))
 
 
 def tensors(thing: object, seen: set[int]) -> Iterator[Tensor]:

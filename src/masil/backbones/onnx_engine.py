@@ -44,7 +44,7 @@ class OnnxEngine(Engine):
         self._narrow = _open(graph, threads=1)
         self._wide = _open(graph, threads=self._cores) if self._cores > 1 else self._narrow
 
-    def begin(self, load: Load, n: int, loader: Executor) -> Underway:  # noqa: ARG002
+    def begin(self, load: Load, n: int, loader: Executor) -> Underway:
         """Begin on n images, each loaded by the thread that runs it: no core waits for another to load."""
         if n < self._cores:  # too few to share out
             return Underway([self._workers.submit(lambda: self.run(load(slice(0, n))))], torch.cat)

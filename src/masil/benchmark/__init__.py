@@ -2,31 +2,8 @@
 
 from masil.benchmark.gather import parameters_now
 from masil.benchmark.grid import bench, own_recipe, run
-from masil.benchmark.play import Lesson, Played, play
+from masil.benchmark.play import SessionData, SessionResult, play
 from masil.benchmark.provenance import Stamp
 from masil.benchmark.record import DrawRecord, RunRecord, SessionRow, mean_sessions, summary
 from masil.benchmark.run_file import read_run, run_from_json, run_to_json, write_record, write_run
 from masil.benchmark.setting import Setting, prepare
-
-__all__ = [
-    "DrawRecord",
-    "Lesson",
-    "Played",
-    "RunRecord",
-    "SessionRow",
-    "Setting",
-    "Stamp",
-    "bench",
-    "mean_sessions",
-    "own_recipe",
-    "parameters_now",
-    "play",
-    "prepare",
-    "read_run",
-    "run",
-    "run_from_json",
-    "run_to_json",
-    "summary",
-    "write_record",
-    "write_run",
-]

@@ -15,28 +15,26 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, final
 
-import numpy as np
 import torch
 
 import masil
 from masil.benchmark.cost import model_bytes, peak_bytes
-from masil.benchmark.material import lessons, shots_checksum
-from masil.benchmark.play import Lesson, Played, play
+from masil.benchmark.material import DrawData, session_data, shots_checksum
+from masil.benchmark.play import SessionData, SessionResult, play
 from masil.benchmark.provenance import Stamp, commit, machine, own_code, package_code, versions
 from masil.benchmark.record import DrawRecord, draw_record
 from masil.benchmark.run_file import check_format, damaged, draw_from_json, sealed
 from masil.benchmark.setting import Setting
 from masil.errors import InputError, StorageError, lookup
 from masil.files import read_json, write_json
-from masil.methods import METHODS, Method, check_parameters
-from masil.protocol import Protocol
+from masil.methods import METHODS, Checked, Method, Task, check_parameters
 
 FORMAT = "masil-cell"
 VERSION = 2  # 1 knew neither parameters nor the code that played it
 
-Factory = Callable[..., Method]  # takes `total`, the classes that will ever come, `seed`, and parameters of its own
+Factory = Callable[..., Method]  # takes the method's parameters
 Place = tuple[str, int | None]  # method and draw
-Watch = Callable[[Played], None]
+Watch = Callable[[SessionResult], None]
 
 
 @final
@@ -81,17 +79,24 @@ class Entry:
         check_parameters(called, factory, given or {})
         return cls(called, factory, dict(given or {}))
 
-    def make(self, protocol: Protocol, seed: int = 0) -> Method:
+    def make(self, dataset: str) -> Method:
         """Make the method, with what its authors publish for the data set where nothing else was chosen."""
-        published = getattr(self.factory, "published", {}).get(protocol.dataset, {})
-        return self.factory(total=protocol.classes, seed=seed, **{**published, **self.given})
+        published = getattr(self.factory, "published", {}).get(dataset, {})
+        return self.factory(**{**published, **self.given})
 
-    def made_for(self, setting: Setting, seed: int) -> Method:
-        """Make the method and tell it where its backbone comes from."""
-        method = self.make(setting.protocol, seed)
-        method.backbone_trained = setting.recipe is not None
-        method.own_base = setting.trained_for == self.name
-        return method
+    def task(self, setting: Setting, method: Method, seed: int) -> Task:
+        """Say what the method is told; networks are handed to those that use them alone."""
+        own = setting.trained_for == self.name
+        sees_images = method.sees == "images"
+        return Task(
+            protocol=setting.protocol,
+            seed=seed,
+            device=setting.device,
+            adapted=setting.trained is not None,
+            own=own,
+            trained=setting.trained if own or sees_images else None,
+            backbone=setting.backbone if sees_images else None,
+        )
 
 
 @final
@@ -101,11 +106,10 @@ class Cell:
 
     entry: Entry
     method: Method = field(repr=False)
-    protocol: Protocol
+    task: Task = field(repr=False)
     draw: int | None
     inputs: Mapping[str, Any] = field(repr=False)
     command: str
-    device: str = "auto"
     file: Path | None = None
     threads: int | None = None  # of torch; None leaves them as they are
 
@@ -114,18 +118,18 @@ class Cell:
         """The cell's place in a grid."""
         return self.entry.name, self.draw
 
-    def play(self, watch: Watch | None = None, /, **arrays: np.ndarray) -> CellRecord:
-        """Play the draw and keep its record."""
+    def play(self, data: DrawData, fitted: FittedCache | None = None, watch: Watch | None = None) -> CellRecord:
+        """Play the draw and keep its record; `fitted` keeps a base session for the next draw of the same process."""
         if self.threads is not None:
             torch.set_num_threads(self.threads)
         if package_code() != self.inputs["code"]:
             raise StorageError("The code was changed while the grid was playing; run the same command again.")
         started, start = datetime.now(UTC), time.perf_counter()
-        stream = lessons(self.protocol, arrays)
+        stream = session_data(self.task.protocol, data)
         base = next(stream)
-        method, fitted = self._taught(base)
+        method, seconds = (fitted or FittedCache()).fit(self, base)
         played = []
-        for session in play(self.protocol, chain([base], stream), method, fitted=fitted):
+        for session in play(self.task.protocol, chain([base], stream), method, seconds):
             played.append(session)
             if watch is not None:
                 watch(session)
@@ -135,50 +139,43 @@ class Cell:
             clean=clean,
             command=self.command,
             versions=versions(),
-            machine=machine(self.device),
+            machine=machine(self.task.device),
             started=started.isoformat(timespec="seconds"),
             seconds=time.perf_counter() - start,
-            model_bytes=model_bytes(method),
+            model_bytes=model_bytes(method.method),
             peak_bytes=peak_bytes(),
         )
         record = CellRecord(
             inputs=dict(self.inputs),
             given=plain(self.entry.given),
-            draw=draw_record(self.protocol, self.draw, played, stamp),
+            draw=draw_record(self.task.protocol, self.draw, played, stamp),
             cosines={split: [list(session.cosines[split]) for session in played] for split in played[-1].cosines},
-            remarks=method.remarks(),
+            remarks=method.method.remarks(),
         )
         if self.file is not None:
             write_json(self.file, sealed(record.to_json()))
         return record
 
-    def _taught(self, base: Lesson) -> tuple[Method, float]:
-        """Give the method after its base session, and the seconds that took.
 
-        Draws differ in their shots alone, so the last base session of this process is kept for the next draw.
-        """
-        same = {name: value for name, value in self.inputs.items() if name not in ("draw", "shots")}
-        last = _LAST.get("base")
-        if last is None or last.factory is not self.entry.factory or last.inputs != same:
-            method = copy.deepcopy(self.method)
+class FittedCache:
+    """The last base session of a process. Draws differ in their shots alone, so the next draw can start from it."""
+
+    def __init__(self) -> None:
+        self.factory: Factory | None = None
+        self.inputs: Mapping[str, Any] = {}
+        self.method: Checked | None = None
+        self.seconds = 0.0
+
+    def fit(self, cell: Cell, base: SessionData) -> tuple[Checked, float]:
+        """Give the method of a cell after its base session, and the seconds that took."""
+        inputs = {name: value for name, value in cell.inputs.items() if name not in ("draw", "shots")}
+        if self.method is None or self.factory is not cell.entry.factory or self.inputs != inputs:
+            method = Checked(copy.deepcopy(cell.method))
             start = time.perf_counter()
-            method.fit(base.activations, base.labels)
-            last = _LAST["base"] = _Fitted(self.entry.factory, same, method, time.perf_counter() - start)
-        return copy.deepcopy(last.method), last.seconds
-
-
-@final
-@dataclass(frozen=True)
-class _Fitted:
-    """A method after its base session, and what it follows from."""
-
-    factory: Factory
-    inputs: Mapping[str, Any]
-    method: Method
-    seconds: float
-
-
-_LAST: dict[str, _Fitted] = {}  # at most one, under "base"
+            method.fit(base.taught, cell.task)
+            self.factory, self.inputs, self.method = cell.entry.factory, inputs, method
+            self.seconds = time.perf_counter() - start
+        return copy.deepcopy(self.method), self.seconds
 
 
 def cells(
@@ -193,10 +190,11 @@ def cells(
 ) -> Iterator[Cell]:
     """Yield the cells of a grid's row, each with everything that its figures follow from, as JSON keeps it."""
     shape = asdict(setting.protocol)
-    method = entry.made_for(setting, seed)
+    method = entry.make(setting.protocol.dataset)
+    task = entry.task(setting, method, seed)
     shared = {
         "method": entry.name,
-        "parameters": plain(method.parameters()),
+        "parameters": plain(method.parameters(task)),
         "protocol": shape.pop("name"),
         **shape,
         "order": None if setting.protocol.order is None else list(setting.protocol.order),
@@ -214,7 +212,7 @@ def cells(
     for draw in draws:
         inputs = {**shared, "draw": draw, "shots": shots_checksum(setting, draw)}
         file = None if folder is None else folder / f"{entry.name}-{draw_name(draw)}-{digest(inputs)}.json"
-        yield Cell(entry, method, setting.protocol, draw, inputs, command, setting.device, file, threads)
+        yield Cell(entry, method, task, draw, inputs, command, file, threads)
 
 
 def draw_name(draw: int | None) -> str:

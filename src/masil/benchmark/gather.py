@@ -12,6 +12,7 @@ from masil.benchmark.cell import Cell, CellRecord, Entry, OutdatedError, digest,
 from masil.benchmark.record import RunRecord
 from masil.benchmark.setting import Setting
 from masil.errors import StorageError
+from masil.methods import Task
 from masil.protocol import PROTOCOLS
 
 LOG = logging.getLogger(__name__)
@@ -55,9 +56,9 @@ def gather(
 def parameters_now(record: RunRecord) -> dict[str, Any]:
     """Give the parameters that a run's method would have now, with what was chosen then."""
     entry = Entry.of(record.method, record.given)
-    method = entry.make(PROTOCOLS[record.protocol], record.seed)
-    method.backbone_trained = record.recipe is not None
-    return plain(method.parameters())
+    protocol = PROTOCOLS[record.protocol]
+    task = Task(protocol, record.seed, adapted=record.recipe is not None)
+    return plain(entry.make(protocol.dataset).parameters(task))
 
 
 def with_earlier(asked: Sequence[Cell], records: Iterable[CellRecord], folder: Path) -> list[CellRecord]:

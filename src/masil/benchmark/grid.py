@@ -9,17 +9,19 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import joblib
 from joblib.parallel import get_active_backend
 
-from masil.benchmark.cell import Cell, CellRecord, Entry, Factory, Place, cells, draw_name, finished
+from masil.benchmark.cell import Cell, CellRecord, Entry, Factory, FittedCache, Place, cells, draw_name, finished
 from masil.benchmark.child import TaskFailedError, end_children, in_child, pack
 from masil.benchmark.gather import gather, refuse_other_settings, view_folder, with_earlier
-from masil.benchmark.material import Material, materials
-from masil.benchmark.play import Played
+from masil.benchmark.material import DrawData, draw_data
+from masil.benchmark.play import SessionResult
 from masil.benchmark.provenance import command
 from masil.benchmark.record import RunRecord
 from masil.benchmark.run_file import sealed, write_run
@@ -36,7 +38,7 @@ LOG = logging.getLogger(__name__)
 ROUNDS = 3  # how often cells are dealt out again whose worker was lost with its machine
 
 Failure = Callable[[str, int | None, str], None]
-Watch = Callable[[int | None, Played], None]
+Watch = Callable[[int | None, SessionResult], None]
 Parameters = Mapping[str, Any]
 Outcome = CellRecord | TaskFailedError
 
@@ -63,11 +65,13 @@ def run(
     folder = None if out is None else Path(out)
     row = _row(setting, entry, draws, seed, folder, None)
     known = {cell.draw: finished(cell) for cell in row}
-    arrays = materials(setting, [draw for draw, record in known.items() if record is None])
+    missing = [draw for draw, record in known.items() if record is None]
+    data = draw_data(setting, missing, images=row[0].method.sees == "images")
+    fitted = FittedCache()
     for cell in row:
         if known[cell.draw] is None:
             told = None if watch is None else _with_draw(watch, cell.draw)
-            known[cell.draw] = cell.play(told, **arrays[cell.draw])
+            known[cell.draw] = cell.play(data[cell.draw], fitted, told)
             if folder is not None:
                 _write(setting, row, [record for record in known.values() if record is not None], {}, folder)
     return _write(setting, row, [record for record in known.values() if record is not None], {}, folder)
@@ -136,10 +140,7 @@ def bench(
 
 def own_recipe(method: str | Factory, usual: Recipe, protocol: Protocol, given: Parameters | None = None) -> Recipe:
     """Give the recipe of a method's base session: the usual one, unless the method trains in a way of its own."""
-    entry = Entry.of(method, given)
-    if not getattr(entry.factory, "needs_base_training", False):
-        return usual
-    return entry.make(protocol).recipe(usual, protocol.base_classes)
+    return Entry.of(method, given).make(protocol.dataset).base_session(usual, protocol) or usual
 
 
 def _row(
@@ -166,14 +167,11 @@ def _write(
 
 def _own(setting: Setting, entry: Entry, usual: Recipe | None, folder: Path) -> Setting:
     """Give a method the shared backbone, or one whose base session it has trained in its own way."""
-    if not getattr(entry.factory, "needs_base_training", False):
-        return setting
     if usual is None:
-        LOG.warning(
-            "'%s' trains a base session of its own, but has the shared backbone here: no recipe is given.", entry.name
-        )
         return setting
     recipe = own_recipe(entry.factory, usual, setting.protocol, entry.given)
+    if recipe == usual:
+        return setting
     return with_base(setting, recipe, folder / f"base-{view_folder(folder, entry).name}")
 
 
@@ -182,7 +180,7 @@ def _play_all(
 ) -> Iterator[tuple[Place, Outcome]]:
     """Yield what becomes of every cell, as it becomes known."""
     left = dict(missing)
-    held = _material(list(missing), settings)
+    held = _data(missing, settings)
     lost = ""
     with bar("Playing", len(missing)) as advance:
         for _ in range(ROUNDS):
@@ -204,7 +202,7 @@ def _play_all(
 
 
 def _submit(
-    missing: Mapping[Place, Cell], held: Mapping[Place, Material], jobs: int | None
+    missing: Mapping[Place, Cell], held: Mapping[Place, DrawData], jobs: int | None
 ) -> Iterable[tuple[Place, Outcome]]:
     """Hand cells to joblib, and yield what becomes of them as its engine allows: one by one, or all at the end."""
     if not missing:
@@ -216,19 +214,30 @@ def _submit(
     )
     try:
         yield from parallel(
-            joblib.delayed(_run_in_child)(place, pack(Cell.play, cell, None), **held[place])
+            joblib.delayed(_run_in_child)(place, pack(_play, cell), held[place])
             for place, cell in list(missing.items())  # joblib asks for them while the first results come in
         )
     finally:
         end_children()
 
 
-def _run_in_child(place: Place, task: bytes, **arrays: Any) -> tuple[Place, Outcome]:
+def _run_in_child(place: Place, task: bytes, data: DrawData) -> tuple[Place, Outcome]:
     """Be joblib's worker: play a cell in a child, and say what became of it."""
     try:
-        return place, in_child(task, arrays)
+        return place, in_child(task, {"data": data})
     except TaskFailedError as error:
         return place, error
+
+
+def _play(cell: Cell, data: DrawData) -> CellRecord:
+    """Be the child: play a cell, keeping the base session for the next one."""
+    return cell.play(data, _fitted_here())
+
+
+@cache
+def _fitted_here() -> FittedCache:
+    """Give the one cache of this process."""
+    return FittedCache()
 
 
 def _told(failure: TaskFailedError, file: Path) -> str:
@@ -239,14 +248,16 @@ def _told(failure: TaskFailedError, file: Path) -> str:
     return f"{failure} (traceback: {file})"
 
 
-def _material(places: Sequence[Place], settings: Mapping[str, Setting]) -> dict[Place, Material]:
+def _data(cells: Mapping[Place, Cell], settings: Mapping[str, Setting]) -> dict[Place, DrawData]:
     """Make every activation that the cells need, once, before the first is played."""
-    material: dict[Place, Material] = {}
+    data: dict[Place, DrawData] = {}
     for setting in {id(setting): setting for setting in settings.values()}.values():
-        own = [place for place in places if settings[place[0]] is setting]
-        by_draw = materials(setting, list(dict.fromkeys(draw for _, draw in own)))
-        material |= {place: by_draw[place[1]] for place in own}
-    return material
+        here = [place for place in cells if settings[place[0]] is setting]
+        by_draw = draw_data(setting, list(dict.fromkeys(draw for _, draw in here)), images=True)
+        for place in here:
+            sees_images = cells[place].method.sees == "images"
+            data[place] = by_draw[place[1]] if sees_images else replace(by_draw[place[1]], images=None)
+    return data
 
 
 def _keep(cell: Cell, record: CellRecord) -> None:
@@ -272,7 +283,7 @@ def _threads(jobs: int | None) -> int | None:
     return max(1, usable_cores() // (jobs or usable_cores()))
 
 
-def _with_draw(watch: Watch, draw: int | None) -> Callable[[Played], None]:
+def _with_draw(watch: Watch, draw: int | None) -> Callable[[SessionResult], None]:
     return lambda played: watch(draw, played)
 
 

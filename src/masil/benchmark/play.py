@@ -1,7 +1,7 @@
 """One method through one protocol: teach a session, test on every class seen so far, go on."""
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import final
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from masil.benchmark.separation import class_cosines, few_of_each
-from masil.methods import Method
+from masil.methods import Checked, Queries, Samples
 from masil.protocol import Protocol, SessionScore, confusion_by_session, score_session
 
 Cosines = dict[str, tuple[float, float]]  # "train" and "test": of class means to their own vector and to the others
@@ -17,19 +17,18 @@ Cosines = dict[str, tuple[float, float]]  # "train" and "test": of class means t
 
 @final
 @dataclass(frozen=True)
-class Lesson:
-    """A session as a method meets it: activations [n d] of what is taught, and of every test image it is judged by."""
+class SessionData:
+    """A session as a method meets it: what is taught, and every test image that it is judged by."""
 
     number: int
-    activations: Tensor
-    labels: Tensor
-    tests: Tensor
+    taught: Samples
+    tests: Queries
     truth: Tensor
 
 
 @final
 @dataclass(frozen=True)
-class Played:
+class SessionResult:
     """A session's score and what it cost, the making of activations not counted."""
 
     score: SessionScore
@@ -40,35 +39,35 @@ class Played:
 
 
 def play(
-    protocol: Protocol, lessons: Iterable[Lesson], method: Method, *, fitted: float | None = None
-) -> Iterator[Played]:
-    """Teach and judge session by session. A method that knows the base session already took `fitted` seconds for it."""
-    taught: list[tuple[Tensor, Tensor]] = []
-    for lesson in lessons:
+    protocol: Protocol, sessions: Iterable[SessionData], method: Checked, fit_seconds: float
+) -> Iterator[SessionResult]:
+    """Teach and judge session by session a method that took `fit_seconds` to learn the base session."""
+    shown: list[tuple[Tensor, Tensor]] = []
+    for session in sessions:
         start = time.perf_counter()
-        if lesson.number:
-            method.learn(lesson.activations, lesson.labels)
-        elif fitted is None:
-            method.fit(lesson.activations, lesson.labels)
+        if session.number:
+            method.learn(session.taught)
         learnt = time.perf_counter()
-        predicted = method.predict(lesson.tests)
+        predicted = method.predict(session.tests)
         answered = time.perf_counter()
-        few = few_of_each(lesson.labels)
-        taught.append((lesson.activations[few], lesson.labels[few]))
-        answers = (protocol, lesson.number, predicted.cpu(), lesson.truth)
-        yield Played(
+        few = few_of_each(session.taught.labels)
+        shown.append((session.taught.activations[few], session.taught.labels[few]))
+        answers = (protocol, session.number, predicted, session.truth)
+        yield SessionResult(
             score=score_session(*answers),
             confusion=confusion_by_session(*answers),
-            learn_seconds=learnt - start if lesson.number or fitted is None else fitted,
+            learn_seconds=learnt - start if session.number else fit_seconds,
             predict_seconds=answered - learnt,
-            cosines=_cosines(method, taught, lesson),
+            cosines=_cosines(method, shown, session),
         )
 
 
-def _cosines(method: Method, taught: Sequence[tuple[Tensor, Tensor]], lesson: Lesson) -> Cosines:
-    shown, labels = (torch.cat(parts) for parts in zip(*taught, strict=True))
-    found = {
-        "train": class_cosines(method, shown, labels),
-        "test": class_cosines(method, lesson.tests, lesson.truth),
+def _cosines(method: Checked, shown: list[tuple[Tensor, Tensor]], session: SessionData) -> Cosines:
+    if method.method.sees == "images":  # it would have to run its network over everything once more
+        return {}
+    activations, labels = (torch.cat(parts) for parts in zip(*shown, strict=True))
+    pairs = {
+        "train": class_cosines(method, activations, labels),
+        "test": class_cosines(method, session.tests.activations, session.truth),
     }
-    return {name: pair for name, pair in found.items() if pair is not None}
+    return {name: pair for name, pair in pairs.items() if pair is not None}

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, final
 
-from masil.benchmark.play import Played
+from masil.benchmark.play import SessionResult
 from masil.benchmark.provenance import Stamp
 from masil.protocol import Protocol, spread, summarise
 
@@ -104,7 +104,7 @@ class RunRecord:
         return max(self.stamped("model_bytes"), default=0)
 
 
-def session_row(protocol: Protocol, played: Played) -> SessionRow:
+def session_row(protocol: Protocol, played: SessionResult) -> SessionRow:
     """Give a played session in per cent."""
     score = played.score
     return SessionRow(
@@ -119,7 +119,7 @@ def session_row(protocol: Protocol, played: Played) -> SessionRow:
     )
 
 
-def draw_record(protocol: Protocol, draw: int | None, played: Sequence[Played], stamp: Stamp) -> DrawRecord:
+def draw_record(protocol: Protocol, draw: int | None, played: Sequence[SessionResult], stamp: Stamp) -> DrawRecord:
     """Sum up the sessions of one draw."""
     total = summarise(protocol, [session.score for session in played])
     return DrawRecord(

@@ -6,18 +6,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from masil.methods import Method
+from masil.methods import Checked, Queries
 
 MOST = 20  # images of a class that a mean is taken over; more would cost time and change little
 
 
-def class_cosines(method: Method, activations: Tensor, labels: Tensor) -> tuple[float, float] | None:
+def class_cosines(method: Checked, activations: Tensor, labels: Tensor) -> tuple[float, float] | None:
     """Give mean_k cos(h_k, w_k) and mean_{k≠k'} cos(h_k, w_k'), h_k the mean embedding of class k, w_k its vector.
 
     Every class 0 … k − 1 has an image. None for a method that compares no embeddings with class vectors.
     """
     kept = few_of_each(labels)
-    found = method.geometry(activations[kept])
+    found = method.geometry(Queries(activations[kept]))
     if found is None:
         return None
     embeddings, vectors = (part.detach().float().cpu() for part in found)

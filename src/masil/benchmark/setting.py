@@ -30,12 +30,25 @@ class Setting:
     dataset: Dataset
     backbone: Backbone
     weights: str
-    recipe: str | None = None  # of the base session, if one was trained
-    history: tuple[dict[str, Any], ...] = ()  # of its epochs
-    trained_for: str | None = None  # the method in whose own way, if any
+    trained: Trained | None = None  # the base session of the backbone, if one was trained
     flip: bool = False  # activations are means over an image and its mirror image
     device: str = "auto"
     store: ActivationStore = field(default_factory=ActivationStore)
+
+    @property
+    def recipe(self) -> str | None:
+        """The name of the base session's recipe."""
+        return None if self.trained is None else self.trained.recipe.name
+
+    @property
+    def history(self) -> tuple[dict[str, Any], ...]:
+        """The epochs of the base session."""
+        return () if self.trained is None else self.trained.history
+
+    @property
+    def trained_for(self) -> str | None:
+        """The method in whose own way the base session was trained, if in any's."""
+        return None if self.trained is None else self.trained.recipe.method
 
     def activations(self, images: Images) -> Tensor:
         """Give the activations [n d] of images, extracted once and kept."""
@@ -128,13 +141,7 @@ def _train(protocol: Protocol, dataset: Dataset, recipe: Recipe, folder: Path, d
 
 def _of(trained: Trained) -> dict[str, Any]:
     """Give the fields of a setting that a base session decides."""
-    return {
-        "backbone": trained.backbone,
-        "weights": trained.backbone.fingerprint(),
-        "recipe": trained.recipe.name,
-        "history": tuple(trained.history),
-        "trained_for": trained.recipe.method,
-    }
+    return {"backbone": trained.backbone, "weights": trained.backbone.fingerprint(), "trained": trained}
 
 
 def _fitting(protocol: Protocol, trained: Trained, folder: Path) -> Trained:

@@ -59,7 +59,7 @@ def bench(
     from masil.cli.run import keep_report, notes
     from masil.data import has_standard_shots
     from masil.errors import InputError
-    from masil.methods import METHODS, find_method
+    from masil.methods import METHODS, find_method, trains_its_own_base
     from masil.report import check_drawing
 
     options.refuse_other_backbone(backbone, weights, checkpoint, recipe)
@@ -72,7 +72,7 @@ def bench(
         raise InputError(f"The field has no standard shots of '{shape.dataset}'; play draws of them with --draws.")
     names = list(METHODS) if methods == "all" else [name.strip() for name in methods.split(",") if name.strip()]
     chosen = dict(find_method(name) for name in names)
-    own = [name for name, method in chosen.items() if getattr(method, "needs_base_training", False)]
+    own = [name for name, method in chosen.items() if trains_its_own_base(method)]
     if checkpoint is not None and recipe is not None and not own:
         raise InputError(f"--recipe {recipe} has no effect beside --checkpoint: no method here trains in its own way.")
     setting = prepare(

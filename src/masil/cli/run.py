@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from masil.benchmark import Played, RunRecord, Setting
+    from masil.benchmark import RunRecord, SessionResult, Setting
     from masil.methods import Method
 
 COLUMNS = ("session", "classes", "accuracy", "base", "novel", "harmonic mean", "learnt in")
@@ -61,7 +61,7 @@ def run(
 
     from masil.benchmark import own_recipe, prepare
     from masil.errors import InputError
-    from masil.methods import find_method
+    from masil.methods import find_method, trains_its_own_base
     from masil.report import check_drawing
     from masil.training import recipe as recipe_called
 
@@ -82,7 +82,7 @@ def run(
         recipe=None if recipe is None else own_recipe(factory, recipe_called(recipe), shape, chosen),
     )  # fmt: skip
     console = Console()
-    if getattr(factory, "needs_base_training", False) and recipe is None and checkpoint is None:
+    if trains_its_own_base(factory) and recipe is None and checkpoint is None:
         console.print(f"Note: '{method}' trains a base session of its own; --recipe does that. Here it has none.")
     notes(setting, console, standard=draws is None and draw is None)
     arguments = {"draws": draws if draw is None else [draw], "seed": seed, "parameters": chosen, "out": out}
@@ -118,7 +118,7 @@ def _play(
     tables: dict[int | None, Table] = {}
     with Live(console=console, auto_refresh=False, transient=True) as live:
 
-        def watch(draw: int | None, played: "Played") -> None:
+        def watch(draw: int | None, played: "SessionResult") -> None:
             table = tables.setdefault(draw, _table(_title(setting, method, draw)))
             score = played.score
             row = [score.accuracy, score.base, score.novel, score.harmonic_mean]

@@ -8,7 +8,6 @@ from masil.collapse.losses import cosine_cross_entropy, dot_regression
 from masil.collapse.measures import NCMeasures, nc_measures
 from masil.collapse.moments import class_means
 from masil.collapse.projection import Projection
-from masil.collapse.reserve import reserve, reserve_mixed, virtual_prototypes
 from masil.collapse.whitening import Whitening
 
 __all__ = [
@@ -26,8 +25,5 @@ __all__ = [
     "embedding_from_state",
     "nc_measures",
     "orthogonal_frame",
-    "reserve",
-    "reserve_mixed",
     "simplex_etf",
-    "virtual_prototypes",
 ]

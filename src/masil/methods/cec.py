@@ -1,20 +1,18 @@
 """CEC: class means look at each other and at the image before they answer (Zhang et al. 2021).
 
 A graph attention layer, trained on base classes in episodes that imitate sessions, adapts all class means and the image
-to one another. The original makes the pretended new classes of an episode by rotating images, fifteen beside fifteen,
-one shot each, in 5,000 episodes; activations cannot be rotated, so here some of all base classes are known by a few
-shots only, and 100 episodes are enough. One attention head, without its layer norm and dropout, on centred activations;
-the backbone is the shared one.
+to one another.
 """
 
+from dataclasses import dataclass
 from typing import final
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from masil.methods.method import Method
-from masil.methods.taught import check_features, class_means, new_classes, taught
+from masil.collapse import class_means
+from masil.methods.method import Keeps, Method, Queries, Samples, Task, state
 
 EPISODES, RATE = 100, 1e-4  # the rate chosen on base classes of CUB-200 that were given as few-shot ones
 QUERIES = 2  # images of a class that are asked about in an episode
@@ -54,32 +52,41 @@ class Attention:
 
 
 @final
+@dataclass(kw_only=True)
 class Cec(Method):
     """Compare an image with class means after graph attention; means are the only thing a session adds."""
 
+    name = "cec"
+    title = "CEC"
     citation = "Zhang et al., Few-Shot Incremental Learning with Continually Evolved Classifiers, CVPR 2021"
 
-    def __init__(self, *, total: int | None = None, seed: int = 0, scale: float = 16.0, shots: int = 5) -> None:
-        super().__init__(total=total, seed=seed)
-        self.scale, self.shots = scale, shots
-        self.centre_: Tensor | None = None  # [d]
-        self.attention_: Attention | None = None
-        self.means_: Tensor | None = None  # [k d], unit length
+    differs = (
+        "The original rotates images to make the new classes of 5,000 episodes, fifteen beside fifteen, one shot each; "
+        "activations cannot be rotated, so some base classes are known by few shots, in 100 episodes. One head, no "
+        "layer norm, no dropout."
+    )
+    keeps = Keeps.MEANS | Keeps.WEIGHTS
 
-    def fit(self, activations: Tensor, labels: Tensor) -> None:
+    scale: float = 16.0
+    shots: int = 5
+    centre: Tensor = state()  # [d]
+    attention: Attention = state()
+    means: Tensor = state()  # [k d], unit length
+
+    def fit(self, base: Samples, task: Task) -> None:
         """Train the attention by Adam on episodes: a third of the classes, drawn anew, are known by few shots."""
-        k = new_classes(activations, labels)
-        generator = torch.Generator().manual_seed(self.seed)
-        self.centre_ = functional.normalize(activations.float()).mean(0)
-        x = self._prepared(activations)
+        labels = base.labels
+        generator = torch.Generator().manual_seed(task.seed)
+        self.centre = functional.normalize(base.activations.float()).mean(0)
+        x = self._prepared(base.activations)
         means = functional.normalize(class_means(x, labels))
         attention = Attention(x.shape[1], self.scale)
         learnt = [matrix.requires_grad_() for matrix in (attention.Q, attention.K, attention.V)]
         optimiser = torch.optim.Adam(learnt, RATE)
-        rows_of = [(labels == label).nonzero()[:, 0] for label in range(k)]
+        rows_of = [(labels == label).nonzero()[:, 0] for label in range(len(means))]
         for _ in range(EPISODES):
             support, queries = means.clone(), []
-            novel = set(torch.randperm(k, generator=generator)[: max(1, k // 3)].tolist())
+            novel = set(torch.randperm(len(means), generator=generator)[: max(1, len(means) // 3)].tolist())
             for label, rows in enumerate(rows_of):
                 drawn = rows[torch.randperm(len(rows), generator=generator)[: QUERIES + self.shots]]
                 if label in novel and len(drawn) > QUERIES:
@@ -92,22 +99,17 @@ class Cec(Method):
             optimiser.step()
         for matrix in learnt:
             matrix.requires_grad_(False)
-        self.attention_, self.means_ = attention, means
+        self.attention, self.means = attention, means
 
-    def learn(self, activations: Tensor, labels: Tensor) -> None:
-        """Append the means of classes k, k + 1, …"""
-        means = taught(self.means_)
-        check_features(activations, means.shape[1])
-        new_classes(activations, labels, len(means))
-        added = class_means(self._prepared(activations), labels, len(means))
-        self.means_ = torch.cat([means, functional.normalize(added)])
+    def learn(self, shots: Samples) -> None:
+        """Append the means of the new classes."""
+        added = class_means(self._prepared(shots.activations), shots.labels, len(self.means))
+        self.means = torch.cat([self.means, functional.normalize(added)])
 
-    def predict(self, activations: Tensor) -> Tensor:
+    def predict(self, queries: Queries) -> Tensor:
         """Give the class with the largest cosine after attention."""
-        attention, means = taught(self.attention_), taught(self.means_)
-        check_features(activations, means.shape[1])
-        blocks = torch.split(self._prepared(activations), BLOCK)
-        return torch.cat([attention.cosines(rows, means).argmax(1) for rows in blocks])
+        blocks = torch.split(self._prepared(queries.activations), BLOCK)
+        return torch.cat([self.attention.cosines(rows, self.means).argmax(1) for rows in blocks])
 
     def _prepared(self, activations: Tensor) -> Tensor:
-        return functional.normalize(functional.normalize(activations.float()) - taught(self.centre_))
+        return functional.normalize(functional.normalize(activations.float()) - self.centre)

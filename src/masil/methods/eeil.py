@@ -1,87 +1,79 @@
-"""EEIL: a softmax trained on labels and on its own past answers, then balanced (Castro et al. 2018).
+"""EEIL: a softmax trained on labels and on its own past answers, then balanced (Castro et al. 2018)."""
 
-The original trains its whole network end to end, with image augmentation and noise on gradients. Here the backbone is
-the shared one and stays frozen; a linear map of its activations and the classifier are trained, without noise, and
-exemplars are kept as activations.
-"""
-
+from dataclasses import dataclass
 from typing import final
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from masil.methods.exemplars import EACH, Exemplars
-from masil.methods.growing_net import GrowingNet, train_session
-from masil.methods.learnt_map import train_base
-from masil.methods.method import Method
-from masil.methods.taught import check_features, class_means, new_classes, taught
+from masil.methods.method import Keeps, Method, Queries, Samples, Task, state
+from masil.methods.replay import EACH, SCALE, Exemplars, ExpandingClassifier, train_session
+from masil.training import CosineLoss, train_map
 
 TEMPERATURE = 2.0
 LAST_TOUCH = 0.1  # the rate of balanced fine-tuning, relative to that of the session
 
 
 @final
+@dataclass(kw_only=True)
 class EEIL(Method):
     """Train cross-entropy over all classes plus distillation of every earlier session's group of classes.
 
     Then fine-tune on as many images of every class, distilling the new classes too. The classifier itself decides.
     """
 
+    name = "eeil"
+    title = "EEIL"
     citation = "Castro et al., End-to-End Incremental Learning, ECCV 2018"
-    keeps_images = True
+    differs = (
+        "The original trains its whole network end to end, with noise on gradients. Here the backbone is frozen, and a "
+        "linear map of its activations and the classifier are trained, without noise."
+    )
+    trains = "head"
+    keeps = Keeps.EXEMPLARS | Keeps.WEIGHTS
 
-    def __init__(self, *, total: int | None = None, seed: int = 0, exemplars: int = EACH) -> None:
-        super().__init__(total=total, seed=seed)
-        self.exemplars = exemplars
-        self.net_: GrowingNet | None = None
-        self.memory_: Exemplars | None = None
-        self.groups_: list[int] = []  # classes of each session
+    exemplars: int = EACH
+    net: ExpandingClassifier = state()
+    memory: Exemplars = state()
+    groups: list[int] = state()  # classes of each session
+    generator: torch.Generator = state()
 
-    def fit(self, activations: Tensor, labels: Tensor) -> None:
+    def fit(self, base: Samples, task: Task) -> None:
         """Train on the labels alone, then choose exemplars."""
-        k = new_classes(activations, labels)
-        self.generator_ = torch.Generator().manual_seed(self.seed)
-        net = GrowingNet(activations)
-        net.grow(class_means(net.embed(activations), labels))
+        self.generator = torch.Generator().manual_seed(task.seed)
+        loss = CosineLoss(scale=SCALE)
+        g = train_map(base.activations, base.labels, loss, seed=task.seed)
+        self.groups = [int(base.labels.max()) + 1]
+        self.net = ExpandingClassifier(g, loss.class_vectors(self.groups[0]), 0.0)
+        self.memory = Exemplars.empty(base.activations.shape[1], self.exemplars)
+        self.memory.add(base, self.net.embed)
 
-        def loss(rows: Tensor) -> Tensor:
-            return functional.cross_entropy(net.logits(activations[rows]), labels[rows])
-
-        train_base([net.map.matrix, net.rows, net.bias], loss, len(labels), self.generator_)
-        self.net_, self.memory_, self.groups_ = net, Exemplars(activations.shape[1], self.exemplars), [k]
-        self.memory_.add(activations, labels, net.embed)
-
-    def learn(self, activations: Tensor, labels: Tensor) -> None:
+    def learn(self, shots: Samples) -> None:
         """Train on exemplars and shots, choose exemplars, then balance."""
-        net, memory = taught(self.net_), taught(self.memory_)
-        check_features(activations, net.rows.shape[1])
-        known = len(net.rows)
-        new = new_classes(activations, labels, known)
-        a, y = memory.with_shots(activations, labels)
-        before = net.logits(a)
-        net.grow(class_means(net.embed(activations), labels, known))
-        self._train(a, y, before)
-        self.groups_.append(new)
-        memory.add(activations, labels, net.embed)
+        net, memory = self.net, self.memory
+        activations, labels = memory.with_shots(shots)
+        before = net.logits(activations)
+        net.grow(net.new_means(shots))
+        self._train(activations, labels, before)
+        self.groups = [*self.groups, len(net.rows) - sum(self.groups)]
+        memory.add(shots, net.embed)
         even = balanced(memory.labels)
-        a, y = memory.activations[even], memory.labels[even]
-        self._train(a, y, net.logits(a), share=LAST_TOUCH)
+        activations, labels = memory.activations[even], memory.labels[even]
+        self._train(activations, labels, net.logits(activations), share=LAST_TOUCH)
 
-    def predict(self, activations: Tensor) -> Tensor:
+    def predict(self, queries: Queries) -> Tensor:
         """Give the class with the largest logit."""
-        net = taught(self.net_)
-        check_features(activations, net.rows.shape[1])
-        return net.logits(activations).argmax(1)
+        return self.net.logits(queries.activations).argmax(1)
 
-    def _train(self, a: Tensor, y: Tensor, before: Tensor, share: float = 1.0) -> None:
-        net = taught(self.net_)
+    def _train(self, activations: Tensor, labels: Tensor, before: Tensor, share: float = 1.0) -> None:
+        net = self.net
 
         def loss(rows: Tensor) -> Tensor:
-            logits = net.logits(a[rows])
-            return functional.cross_entropy(logits, y[rows]) + distillation(logits, before[rows], self.groups_)
+            logits = net.logits(activations[rows])
+            return functional.cross_entropy(logits, labels[rows]) + distillation(logits, before[rows], self.groups)
 
-        train_session([net.map.matrix, net.rows, net.bias], loss, len(y), self.generator_, share)
+        train_session([net.g.matrix, net.rows, net.bias], loss, len(labels), self.generator, share)
 
 
 def distillation(logits: Tensor, before: Tensor, groups: list[int]) -> Tensor:

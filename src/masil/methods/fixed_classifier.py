@@ -1,20 +1,18 @@
 """Fixed classifier: the class vectors of all classes that will ever come are a regular simplex and never learnt.
 
-Pernici et al. (2021) train the features under it, future classes being among the wrong answers from the start, and
-replay stored images. Here a linear map of the shared backbone's activations is trained instead of the features, and one
-mean of activations per earlier class is replayed instead of images.
+Future classes are among the wrong answers from the start (Pernici et al. 2021).
 """
 
+from dataclasses import dataclass
 from typing import final
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from masil.collapse import simplex_etf
-from masil.methods.descent import descend, settle
-from masil.methods.method import NearestVector
-from masil.methods.taught import check_features, check_total, class_means, new_classes, taught
+from masil.collapse import class_means, simplex_etf
+from masil.methods.method import Geometry, Keeps, NearestVector, Queries, Samples, Task, state
+from masil.training import minimise_by_sgd, minimise_convex
 
 SCALE = 16.0  # length of what is mapped, so that M need not be long
 DECAY = 5e-4
@@ -22,53 +20,60 @@ STEPS, RATE, BATCH = 100, 0.01, 64  # of a session
 
 
 @final
+@dataclass(kw_only=True)
 class FixedClassifier(NearestVector):
     """Minimise cross-entropy of W M x over M, W a simplex [K K−1] of all K classes, x centred activations.
 
     In the base session the loss is convex, so its minimum is found; in a session M is fine-tuned on shots and means.
     """
 
+    name = "fixed-classifier"
+    title = "Fixed classifier"
     citation = "Pernici et al., Class-incremental Learning with Pre-allocated Fixed Classifiers, ICPR 2020"
-    needs_total_classes = True
 
-    def __init__(self, *, total: int | None = None, seed: int = 0) -> None:
-        super().__init__(total=total, seed=seed)
-        self.centre_: Tensor | None = None  # [d]
-        self.matrix_: Tensor | None = None  # Mᵀ [d K−1]
-        self.memory_: Tensor | None = None  # [k d], one mean of x per class
+    differs = (
+        "The original trains the features and replays stored images; here a linear map of activations is trained, and "
+        "one mean of activations per earlier class is replayed."
+    )
+    trains = "head"
+    keeps = Keeps.MEANS | Keeps.WEIGHTS
+    needs_total = True
 
-    def fit(self, activations: Tensor, labels: Tensor) -> None:
+    centre: Tensor = state()  # [d]
+    matrix: Tensor = state()  # Mᵀ [d K−1]
+    memory: Tensor = state()  # [k d], one mean of x per class
+    generator: torch.Generator = state()
+
+    def fit(self, base: Samples, task: Task) -> None:
         """Find the best M for the base session."""
-        k = new_classes(activations, labels)
-        total = check_total(self.total, k)
-        self.generator_ = torch.Generator().manual_seed(self.seed)
-        self.vectors_ = simplex_etf(total, total - 1, self.generator_)
-        self.centre_ = functional.normalize(activations.float()).mean(0)
-        x = self._prepared(activations)
+        total, labels = task.protocol.classes, base.labels
+        self.generator = torch.Generator().manual_seed(task.seed)
+        self.vectors = vectors = simplex_etf(total, total - 1, self.generator)
+        self.centre = functional.normalize(base.activations.float()).mean(0)
+        x = self._prepared(base.activations)
         M = torch.zeros(x.shape[1], total - 1)
-        settle(M, lambda: functional.cross_entropy(x @ M @ self.vectors_.T, labels) + DECAY / 2 * M.square().sum())
-        self.matrix_, self.memory_ = M, class_means(x, labels)
+        minimise_convex(M, lambda: functional.cross_entropy(x @ M @ vectors.T, labels) + DECAY / 2 * M.square().sum())
+        self.matrix, self.memory = M, class_means(x, labels)
 
-    def learn(self, activations: Tensor, labels: Tensor) -> None:
+    def learn(self, shots: Samples) -> None:
         """Fine-tune on the shots and the mean of every earlier class."""
-        M, memory = taught(self.matrix_), taught(self.memory_)
-        check_features(activations, len(M))
-        k = len(memory) + new_classes(activations, labels, len(memory))
-        check_total(self.total, k)
-        shots = self._prepared(activations)
-        x, y = torch.cat([memory, shots]), torch.cat([torch.arange(len(memory)), labels])
+        M, known = self.matrix, len(self.memory)
+        x = self._prepared(shots.activations)
+        rows, labels = torch.cat([self.memory, x]), torch.cat([torch.arange(known), shots.labels])
 
-        def loss(rows: Tensor) -> Tensor:
-            return functional.cross_entropy(x[rows] @ M @ self.vectors_.T, y[rows])
+        def loss(batch: Tensor) -> Tensor:
+            return functional.cross_entropy(rows[batch] @ M @ self.vectors.T, labels[batch])
 
-        descend([M], loss, len(y), steps=STEPS, batch=BATCH, rate=RATE, generator=self.generator_)
-        self.memory_ = torch.cat([memory, class_means(shots, labels, len(memory))])
+        minimise_by_sgd([M], loss, len(labels), steps=STEPS, batch=BATCH, rate=RATE, generator=self.generator)
+        self.memory = torch.cat([self.memory, class_means(x, shots.labels, known)])
 
-    def geometry(self, activations: Tensor) -> tuple[Tensor, Tensor]:
-        """Give mapped activations and the simplex vectors of the classes taught so far."""
-        M = taught(self.matrix_)
-        check_features(activations, len(M))
-        return functional.normalize(self._prepared(activations) @ M), self.vectors_[: len(taught(self.memory_))]
+    def embed(self, queries: Queries) -> Tensor:
+        """Give mapped activations."""
+        return self._prepared(queries.activations) @ self.matrix
+
+    def geometry(self, queries: Queries) -> Geometry:
+        """Compare with the vectors of the classes taught so far."""
+        return functional.normalize(self.embed(queries)), self.vectors[: len(self.memory)]
 
     def _prepared(self, activations: Tensor) -> Tensor:
-        return SCALE * functional.normalize(functional.normalize(activations.float()) - taught(self.centre_))
+        return SCALE * functional.normalize(functional.normalize(activations.float()) - self.centre)

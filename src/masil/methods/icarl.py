@@ -1,88 +1,103 @@
-"""iCaRL: exemplars are replayed, old outputs distilled, the nearest mean of exemplars decides (Rebuffi et al. 2017).
+"""iCaRL: exemplars are replayed, old outputs distilled, the nearest mean of exemplars decides (Rebuffi et al. 2017)."""
 
-The original trains its whole network in every session. Here the backbone is frozen, the shared one or one trained with
-iCaRL's loss by its `recipe`; a linear map of its activations is what sessions train and what drifts, and exemplars are
-kept as activations. It therefore forgets far less than the published figures, whose network drifts as a whole.
-"""
-
-from typing import final
+from dataclasses import dataclass
+from typing import ClassVar, Self, final
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from masil.methods.exemplars import EACH, Exemplars
-from masil.methods.growing_net import SCALE, GrowingNet, train_session
-from masil.methods.learnt_map import train_base
-from masil.methods.method import NearestVector
-from masil.methods.taught import check_features, class_means, new_classes, taught
-from masil.training import Recipe
+from masil.collapse import class_means
+from masil.methods.method import Keeps, NearestVector, Queries, Samples, Task, state
+from masil.methods.replay import EACH, SCALE, Exemplars, ExpandingClassifier, train_session
+from masil.protocol import Protocol
+from masil.training import BaseLoss, LinearFeatures, Recipe, soft_labels, train_map
 
 
 @final
+@dataclass(eq=False, kw_only=True)
+class ICaRLLoss(BaseLoss):
+    """One sigmoid a class: the binary cross-entropy of σ(s (cos − ½)), summed over classes."""
+
+    name: ClassVar[str] = "icarl"
+    scale: float = SCALE
+
+    def build(self, features: int, classes: int, generator: torch.Generator) -> Self:
+        """Draw the class vectors."""
+        return self.place(torch.randn(classes, features, generator=generator, device=generator.device))
+
+    def forward(self, activations: Tensor, labels: Tensor, partners: Tensor, lam: Tensor) -> Tensor:
+        """Judge every class alone; the label of a mixed image is its share."""
+        assert self.vectors is not None
+        logits = self.scale * (functional.normalize(activations) @ functional.normalize(self.vectors).T - 0.5)
+        return sigmoid_loss(logits, soft_labels(labels, partners, lam, len(self.vectors)))
+
+
+@final
+@dataclass(kw_only=True)
 class ICaRL(NearestVector):
     """Train one sigmoid per class, new ones towards labels and old ones towards what they said before the session.
 
-    The sigmoids are of scaled cosines. A class is the mean of its exemplars' unit embeddings, worked out anew after
-    every session.
+    A class is the mean of its exemplars' unit embeddings, worked out anew after every session.
     """
 
+    name = "icarl"
+    title = "iCaRL"
     citation = "Rebuffi et al., iCaRL: Incremental Classifier and Representation Learning, CVPR 2017"
-    keeps_images = True
-    needs_base_training = True
+    differs = (
+        "The original trains its whole network in every session. Here the backbone is frozen after the base session; "
+        "a linear map of its activations is trained in sessions, so it forgets far less than published."
+    )
+    trains = "head"
+    keeps = Keeps.EXEMPLARS | Keeps.WEIGHTS
 
-    def __init__(self, *, total: int | None = None, seed: int = 0, exemplars: int = EACH) -> None:
-        super().__init__(total=total, seed=seed)
-        self.exemplars = exemplars
-        self.net_: GrowingNet | None = None
-        self.memory_: Exemplars | None = None
+    exemplars: int = EACH
+    net: ExpandingClassifier = state()
+    memory: Exemplars = state()
+    generator: torch.Generator = state()
 
-    def fit(self, activations: Tensor, labels: Tensor) -> None:
-        """Train on the labels alone, on a backbone of its own the sigmoids and no map, then choose exemplars."""
-        new_classes(activations, labels)
-        self.generator_ = torch.Generator().manual_seed(self.seed)
-        net = GrowingNet(activations, centred=not self.own_base)
-        net.grow(class_means(net.embed(activations), labels), bias=-SCALE / 2)
-
-        def loss(rows: Tensor) -> Tensor:
-            return sigmoid_loss(net.logits(activations[rows]), labels[rows])
-
-        learnt = [net.rows, net.bias] if self.own_base else [net.map.matrix, net.rows, net.bias]
-        train_base(learnt, loss, len(labels), self.generator_)
-        self.net_, self.memory_ = net, Exemplars(activations.shape[1], self.exemplars)
-        self.memory_.add(activations, labels, net.embed)
-
-    def recipe(self, usual: Recipe, base: int) -> Recipe:  # noqa: ARG002
+    def base_session(self, usual: Recipe, protocol: Protocol) -> Recipe:
         """Train one sigmoid a class."""
-        return usual.in_the_way_of("icarl", binary=1.0, cosine_scale=SCALE)
+        return usual.trained_by(self.name, ICaRLLoss())
 
-    def learn(self, activations: Tensor, labels: Tensor) -> None:
+    def fit(self, base: Samples, task: Task) -> None:
+        """Train on the labels alone, then choose exemplars. A backbone of its own brings the sigmoids along."""
+        self.generator = torch.Generator().manual_seed(task.seed)
+        if task.own and task.trained is not None:
+            g = LinearFeatures.identity(base.activations, centred=False)
+            common = functional.normalize(g(base.activations)).mean(0)
+            self.net = ExpandingClassifier(g, task.trained.class_vectors, -SCALE / 2, common)
+        else:
+            loss = ICaRLLoss()
+            g = train_map(base.activations, base.labels, loss, seed=task.seed)
+            self.net = ExpandingClassifier(g, loss.class_vectors(int(base.labels.max()) + 1), -SCALE / 2)
+        self.memory = Exemplars.empty(base.activations.shape[1], self.exemplars)
+        self._remember(base)
+
+    def learn(self, shots: Samples) -> None:
         """Train on exemplars and shots, then choose exemplars among the shots."""
-        net, memory = taught(self.net_), taught(self.memory_)
-        check_features(activations, net.rows.shape[1])
-        known = len(net.rows)
-        new_classes(activations, labels, known)
-        a, y = memory.with_shots(activations, labels)
-        before = torch.sigmoid(net.logits(a))
-        net.grow(class_means(net.embed(activations), labels, known), bias=-SCALE / 2)
+        net = self.net
+        activations, labels = self.memory.with_shots(shots)
+        before = torch.sigmoid(net.logits(activations))
+        net.grow(net.new_means(shots))
+        targets = functional.one_hot(labels, len(net.rows)).float()
+        targets[:, : before.shape[1]] = before
 
         def loss(rows: Tensor) -> Tensor:
-            return sigmoid_loss(net.logits(a[rows]), y[rows], before[rows])
+            return sigmoid_loss(net.logits(activations[rows]), targets[rows])
 
-        train_session([net.map.matrix, net.rows, net.bias], loss, len(y), self.generator_)
-        memory.add(activations, labels, net.embed)
+        train_session([net.g.matrix, net.rows, net.bias], loss, len(labels), self.generator)
+        self._remember(shots)
 
-    def geometry(self, activations: Tensor) -> tuple[Tensor, Tensor]:
-        """Give embeddings and the means of exemplars."""
-        net, memory = taught(self.net_), taught(self.memory_)
-        check_features(activations, net.rows.shape[1])
-        means = class_means(net.embed(memory.activations), memory.labels)
-        return net.embed(activations), functional.normalize(means)
+    def embed(self, queries: Queries) -> Tensor:
+        """Give embeddings, which are compared with the means of exemplars."""
+        return self.net.embed(queries.activations)
+
+    def _remember(self, samples: Samples) -> None:
+        self.memory.add(samples, self.net.embed)
+        self.vectors = class_means(self.net.embed(self.memory.activations), self.memory.labels)
 
 
-def sigmoid_loss(logits: Tensor, labels: Tensor, before: Tensor | None = None) -> Tensor:
-    """Give Σ_j BCE(σ(logit_j), target_j), targets being [j = y], and for the first classes what was said `before`."""
-    targets = functional.one_hot(labels, logits.shape[1]).float()
-    if before is not None:
-        targets[:, : before.shape[1]] = before
+def sigmoid_loss(logits: Tensor, targets: Tensor) -> Tensor:
+    """Give Σ_j BCE(σ(logit_j), target_j), the mean over rows; targets [n k] lie in [0, 1]."""
     return functional.binary_cross_entropy_with_logits(logits, targets, reduction="none").sum(1).mean()

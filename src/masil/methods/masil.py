@@ -1,69 +1,127 @@
-"""MASIL itself as an entry of the benchmark (Khandelwal 2023): concepts are the prior, shots are the data."""
+"""MASIL as an entry of the benchmark (Khandelwal 2023): concepts are the prior, shots are the data.
 
-from typing import Any, final
+`masil` is the learner that people use. `masil-paper` and `nc-etf-cf` are rows of the paper's ablation: the same
+sessions on a projection that dot-regression has trained onto a simplex of the base classes alone, with concepts as the
+prior of the shots, and with concepts alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, final
 
 import torch
 from torch import Tensor
 
 from masil.learner import TRAINED_BALANCE, Masil
-from masil.methods.method import Method
-from masil.methods.taught import new_classes, taught
+from masil.methods.method import Geometry, Keeps, Method, Queries, Samples, Task, state
+from masil.methods.nc_fscil import MASIL, NcFscil
 
 # Parameters of the learner that a benchmark decides: it gives activations, and all of them on the processor.
 OURS = {"backbone", "weights", "crops", "side", "device", "seed"}
 
 
-@final
-class MasilMethod(Method):
-    """The learner that people use, on activations made elsewhere; `parameters` are those of `Masil`."""
+@dataclass(kw_only=True)
+class _Learner(Method):
+    """A method that is a `Masil` on activations."""
 
-    citation = "Khandelwal, MASIL: Maximum Separable Class Representation for Few Shot Class Incremental Learning, 2023"
+    citation = MASIL
+    keeps = Keeps.MEANS | Keeps.WEIGHTS
+    learner: Masil = state()
 
-    def __init__(self, *, total: int | None = None, seed: int = 0, **parameters: Any) -> None:
-        super().__init__(total=total, seed=seed)
-        self.chosen = parameters
-        self.learner_: Masil | None = None
-
-    @classmethod
-    def accepts(cls) -> frozenset[str]:
-        """Give the learner's parameters, but for those that a benchmark decides."""
-        return frozenset(Masil().get_params()) - OURS
-
-    def parameters(self) -> dict[str, Any]:
-        """Give the learner's parameters."""
-        learner = self._new()
-        return {name: getattr(learner, name) for name in self.accepts()}
-
-    def _new(self) -> Masil:
-        balance = TRAINED_BALANCE if self.backbone_trained else 1.0
-        return Masil(backbone=None, **{"balance": balance, "seed": self.seed, **self.chosen})
-
-    def fit(self, activations: Tensor, labels: Tensor) -> None:
-        """Whiten, name the base classes, and factorise the concept bank."""
-        new_classes(activations, labels)
-        self.learner_ = self._new().fit(activations, labels.tolist())
-
-    def learn(self, activations: Tensor, labels: Tensor) -> None:
+    def learn(self, shots: Samples) -> None:
         """Induce the new classes' vectors."""
-        learner = self._learner()
-        new_classes(activations, labels, len(learner.memory_.labels))
-        learner.learn(activations, labels.tolist())
+        self.learner.learn(shots.activations, shots.labels.tolist())
 
-    def predict(self, activations: Tensor) -> Tensor:
+    def predict(self, queries: Queries) -> Tensor:
         """Give the class of the nearest vector."""
-        return torch.as_tensor(self._learner().predict(activations), dtype=torch.int64)
+        return torch.as_tensor(self.learner.predict(queries.activations), dtype=torch.int64)
 
-    def geometry(self, activations: Tensor) -> tuple[Tensor, Tensor]:
+    def geometry(self, queries: Queries) -> Geometry:
         """Give embeddings and class vectors."""
-        learner = self._learner()
-        return learner.base_.embed(activations), learner.memory_.vectors
+        return self.learner.base_.embed(queries.activations), self.learner.memory_.vectors
 
     def remarks(self) -> dict[str, Any]:
         """Give the mean cosine between concepts, as they are and centred: the paper's table of them."""
-        bank = self._learner().base_.bank
+        bank = self.learner.base_.bank
         if bank.v < 2:
             return {}
         return {"concept_cosine": {"plain": bank.mean_cosine(), "centred": bank.mean_cosine(centred=True)}}
 
-    def _learner(self) -> Masil:
-        return taught(self.learner_)
+
+@final
+@dataclass(kw_only=True, init=False)
+class MasilMethod(_Learner):
+    """The learner that people use, on activations made elsewhere; its parameters are those of `Masil`."""
+
+    name = "masil"
+    title = "MASIL"
+    ablation_row = "MASIL"
+    chosen: Mapping[str, Any] = field(init=False, repr=False)
+
+    def __init__(self, **parameters: Any) -> None:
+        self.chosen = parameters
+
+    @classmethod
+    def accepts(cls) -> frozenset[str]:
+        """Name the learner's parameters, but for those that a benchmark decides."""
+        return frozenset(Masil().get_params()) - OURS
+
+    def parameters(self, task: Task) -> dict[str, Any]:
+        """Give the learner's parameters."""
+        learner = self._new(task)
+        return {name: getattr(learner, name) for name in self.accepts()}
+
+    def fit(self, base: Samples, task: Task) -> None:
+        """Whiten, name the base classes, and factorise the concept bank."""
+        self.learner = self._new(task).fit(base.activations, base.labels.tolist())
+
+    def _new(self, task: Task) -> Masil:
+        balance = TRAINED_BALANCE if task.adapted else 1.0
+        return Masil(backbone=None, **{"balance": balance, "seed": task.seed, **self.chosen})
+
+
+@dataclass(kw_only=True)
+class _OnTrainedFrame(_Learner):
+    """MASIL's sessions on a projection that dot-regression has trained onto a simplex of the base classes alone."""
+
+    alpha: ClassVar[float | Literal["auto"]]
+    steps: int = 300
+    lr: float = 0.25
+
+    def parameters(self, task: Task) -> dict[str, Any]:
+        """Give those of the projection's training, and of the learner behind it."""
+        return {**super().parameters(task), **MasilMethod(**self._chosen()).parameters(task)}
+
+    def _chosen(self, **trained: Any) -> dict[str, Any]:
+        return {"alpha": self.alpha, "power": 1.0, "balance": 0.0, **trained}
+
+    def fit(self, base: Samples, task: Task) -> None:
+        """Train the projection, then factorise the bank."""
+        g, vectors = NcFscil(steps=self.steps, lr=self.lr).fit_base_frame(base, task.seed)
+        inner = MasilMethod(**self._chosen(embedding=g, class_vectors=vectors))
+        inner.fit(base, task)
+        self.learner = inner.learner
+
+
+@final
+@dataclass(kw_only=True)
+class NcEtfCf(_OnTrainedFrame):
+    """Concepts alone: the induced vectors stay as they are."""
+
+    name = "nc-etf-cf"
+    title = "NC + ETF loss + CF"
+    ablation_row = "NC + ETF loss + CF"
+    alpha = math.inf
+
+
+@final
+@dataclass(kw_only=True)
+class MasilPaper(_OnTrainedFrame):
+    """Concepts as the prior and shots as the data, all of it behind the learnt projection."""
+
+    name = "masil-paper"
+    title = "MASIL, to the paper's letter"
+    alpha = "auto"

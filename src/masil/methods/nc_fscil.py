@@ -1,18 +1,198 @@
-"""NC-FSCIL: class vectors fixed in advance as a simplex over all classes to come, embeddings drawn to them."""
+"""NC-FSCIL and its variants: a projection onto class vectors, fine-tuned in every session on shots and class means.
 
-from typing import final
+NC-FSCIL (Yang et al., ICLR 2023) fixes the class vectors in advance, as a simplex over all classes to come. All that a
+session sees is activations of its shots and one mean of every earlier class. The variants differ in two things, the
+loss and whether the class vectors are that frame or are learnt; they are the first three rows of MASIL's ablation.
+"""
 
-from masil.methods.fine_tuned import FineTuned
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from masil.collapse import Projection, class_means, cosine_cross_entropy, dot_regression, simplex_etf
+from masil.methods.method import Geometry, Keeps, NearestVector, Published, Queries, Samples, Task, state
+from masil.protocol import Protocol
+from masil.training import FrameLoss, Recipe, shuffled_batches
+
+FEATURES = 512  # of the embeddings, if that is room enough for the frame
+HIDDEN = 1024  # the original's width for a ResNet-18; wider backbones get no more
+MASIL = "Khandelwal, MASIL: Maximum Separable Class Representation for Few Shot Class Incremental Learning, 2023"
+
+
+@dataclass(kw_only=True)
+class FineTuned(NearestVector):
+    """Train g and, where they are not a frame, the class vectors; the rates are NC-FSCIL's.
+
+    Its base rate is that of CIFAR-100 and miniImageNet, where it trains from a random start, as g does here. In session
+    i each mean of an earlier novel class is replayed i times, or once if not `repeat`.
+    """
+
+    trains = "head"
+    keeps = Keeps.MEANS | Keeps.WEIGHTS
+    published: ClassVar[Published] = {
+        "cifar100": {"session_lr": 0.25, "repeat": False},
+        "miniimagenet": {"session_lr": 0.025},
+    }
+    term: ClassVar[str]  # of `FrameLoss`
+    framed: ClassVar[bool]
+
+    steps: int = 300
+    lr: float = 0.25
+    session_steps: int = 100
+    session_lr: float = 0.05
+    repeat: bool = True
+    g: Projection = state()
+    scale: float = state()  # activations are divided by it
+    memory: Tensor = state()  # [k d], one mean of activations for each class
+    base: int = state()  # base classes
+    sessions: int = state()  # since the base session
+    generator: torch.Generator = state()
+
+    def base_session(self, usual: Recipe, protocol: Protocol) -> Recipe:
+        """Train the projection through the whole network, as the authors do."""
+        room = max(FEATURES, protocol.classes)
+        scale = 10.0 if self.term == "dot-regression" else 16.0
+        shape = "simplex" if self.framed else None
+        reserve = protocol.classes if self.framed else None
+        loss = FrameLoss(frame_shape=shape, term=self.term, scale=scale, reserve=reserve, embedding=room)
+        return usual.trained_by(self.name, loss)
+
+    def fit(self, base: Samples, task: Task) -> None:
+        """Train from a random start, batches of 512, the rate falling to 1 % along a cosine."""
+        self._start(base, task.protocol.classes, task.seed)
+        if task.own and task.trained is not None and task.trained.projection is not None:
+            self.g, self.scale = copy.deepcopy(task.trained.projection), 1.0
+            self.vectors = task.trained.class_vectors if task.trained.frame is None else task.trained.frame
+        else:
+            self._train(base.activations, base.labels, self.steps, self.lr, base=True)
+
+    def fit_base_frame(self, base: Samples, seed: int) -> tuple[Projection, Tensor]:
+        """Train on a frame of the base classes alone; give g of activations as they are, and the frame."""
+        self._start(base, int(base.labels.max()) + 1, seed)
+        self._train(base.activations, base.labels, self.steps, self.lr, base=True)
+        g = copy.deepcopy(self.g)
+        for layer in (g.layers[0], g.skip):
+            assert isinstance(layer, nn.Linear)
+            layer.weight.data /= self.scale
+        return g, self.vectors
+
+    def learn(self, shots: Samples) -> None:
+        """Fine-tune on the shots and the means of every earlier class, batches of 64."""
+        known = len(self.memory)
+        means = class_means(shots.activations, shots.labels, known)
+        if not self.framed:
+            self.vectors = torch.cat([self.vectors, self._embed(means)])
+        self.sessions += 1
+        times = self.sessions if self.repeat else 1
+        replayed = torch.cat([torch.arange(self.base), torch.arange(self.base, known).repeat(times)])
+        rows, labels = torch.cat([self.memory[replayed], shots.activations]), torch.cat([replayed, shots.labels])
+        self._train(rows, labels, self.session_steps, self.session_lr)
+        self.memory = torch.cat([self.memory, means])
+
+    def embed(self, queries: Queries) -> Tensor:
+        """Give embeddings."""
+        return self._embed(queries.activations)
+
+    def geometry(self, queries: Queries) -> Geometry:
+        """Compare with the vectors of the classes taught so far."""
+        return self.embed(queries), functional.normalize(self.vectors[: len(self.memory)])
+
+    @torch.no_grad()
+    def _embed(self, activations: Tensor) -> Tensor:
+        return functional.normalize(self.g(activations / self.scale))
+
+    def _start(self, base: Samples, total: int, seed: int) -> None:
+        """Draw projection and class vectors, and remember the base classes' means."""
+        d = base.activations.shape[1]
+        self.generator = torch.Generator().manual_seed(seed)
+        self.scale = float(base.activations.norm(dim=1).mean().clamp_min(1e-12))
+        self.base, self.sessions = int(base.labels.max()) + 1, 0
+        room = total if self.framed else self.base
+        features = max(FEATURES, room)
+        self.g = Projection(d, features, hidden=[min(2 * d, HIDDEN)] * 2, generator=self.generator)
+        self.vectors = (
+            simplex_etf(room, features, self.generator)
+            if self.framed
+            else functional.normalize(torch.randn(room, features, generator=self.generator))
+        )
+        self.memory = class_means(base.activations, base.labels)
+
+    def _train(self, rows: Tensor, labels: Tensor, steps: int, lr: float, *, base: bool = False) -> None:
+        vectors = self.vectors if self.framed else nn.Parameter(self.vectors)
+        learnt = [*self.g.requires_grad_(True).parameters(), *([] if self.framed else [vectors])]
+        optimiser = torch.optim.SGD(learnt, lr, momentum=0.9, weight_decay=5e-4)
+        warmup, batch = (0.05, 512) if base else (0.0, 64)
+        rate = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: _rate(step / steps, warmup))
+        seen = len(self.vectors) if base else int(labels.max()) + 1
+        for chosen in shuffled_batches(len(rows), batch, steps, self.generator):
+            z = self.g(rows[chosen] / self.scale)
+            if self.term == "dot-regression":
+                loss = dot_regression(z, vectors[labels[chosen]])
+            else:
+                loss = cosine_cross_entropy(z, vectors[:seen], labels[chosen])
+            optimiser.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
+            rate.step()
+        self.g.requires_grad_(False)
+        if not self.framed:
+            self.vectors = functional.normalize(vectors.detach())
 
 
 @final
+@dataclass(kw_only=True)
 class NcFscil(FineTuned):
-    """Row "NC + ETF loss" of MASIL's ablation. The original trains its backbone with this loss; here it is shared."""
+    """Class vectors are fixed as a simplex over all classes to come, and dot-regression draws embeddings to them."""
 
+    name = "nc-fscil"
+    title = "NC-FSCIL"
     citation = (
         "Yang et al., Neural Collapse Inspired Feature-Classifier Alignment for Few-Shot Class-Incremental "
         "Learning, ICLR 2023"
     )
-    needs_total_classes = True
-    loss = "dot-regression"
+    differs = "The original trains its backbone with this loss; on a shared backbone the projection alone is trained."
+    ablation_row = "NC + ETF loss"
+    needs_total = True
+    term = "dot-regression"
     framed = True
+
+
+@final
+@dataclass(kw_only=True)
+class NcCe(FineTuned):
+    """A fixed frame under cross-entropy, which also pushes embeddings from the other classes' vectors."""
+
+    name = "nc-ce"
+    title = "NC + CE"
+    citation = MASIL
+    ablation_row = "NC + CE"
+    needs_total = True
+    term = "cross-entropy"
+    framed = True
+
+
+@final
+@dataclass(kw_only=True)
+class LearnableCe(FineTuned):
+    """No frame: class vectors are learnt, new ones start at the embeddings of their class means."""
+
+    name = "learnable-ce"
+    title = "Learnable + CE"
+    citation = MASIL
+    ablation_row = "Learnable + CE"
+    term = "cross-entropy"
+    framed = False
+
+
+def _rate(done: float, warmup: float) -> float:
+    """Rise from 0 to 1 in the first `warmup` of the steps, then fall to .01 along a cosine."""
+    if done < warmup:
+        return done / warmup
+    through = torch.tensor((done - warmup) / (1 - warmup) * torch.pi)
+    return 0.01 + 0.99 * 0.5 * (1 + float(torch.cos(through)))

@@ -2,10 +2,10 @@
 
 McDonnell et al. (2023) sum over images, so that a class of 500 outweighs one of 5 a hundredfold; their streams are of
 many-shot classes, ours are not. Here every class weighs the same: its share of the Gram matrix and of the targets is a
-mean over its images, and activations have unit length. The random layer has 2,000 features, not 10,000, for the sake of
-small machines; the backbone is the shared one, without the adapters of their first session.
+mean over its images, and activations have unit length.
 """
 
+from dataclasses import dataclass
 from typing import final
 
 import torch
@@ -13,8 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from masil.errors import InputError
-from masil.methods.method import Method
-from masil.methods.taught import check_features, new_classes, taught
+from masil.methods.method import Keeps, Method, Queries, Samples, Task, state
 
 RIDGES: tuple[float, ...] = tuple(10.0 ** (step / 2) for step in range(-6, 7))  # in mean diagonals of the Gram matrix
 SAFE_RIDGE = 1.0  # where classes are too small to hold out an image
@@ -23,55 +22,60 @@ BLOCK = 4096  # rows widened at a time
 
 
 @final
+@dataclass(kw_only=True)
 class RanPAC(Method):
     """Score h = relu(â R) by hᵀ (G + ρ I)⁻¹ C, G the sum of the classes' second moments of h and C their means [m k].
 
     No image is kept: G and C are sums. The ridge ρ is chosen once, on base training images that are held out.
     """
 
+    name = "ranpac"
+    title = "RanPAC"
     citation = (
         "McDonnell et al., RanPAC: Random Projections and Pre-trained Models for Continual Learning, NeurIPS 2023"
     )
 
-    def __init__(self, *, total: int | None = None, seed: int = 0, features: int = 2000) -> None:
-        super().__init__(total=total, seed=seed)
-        if features < 1:
-            raise InputError(f"The random layer has {features} features, but needs at least 1.")
-        self.features = features
-        self.random_: Tensor | None = None  # R [d m]
-        self.gram_: Tensor | None = None  # G [m m], float64
-        self.means_: Tensor | None = None  # Cᵀ [k m]
-        self.ridge_ = SAFE_RIDGE
-        self.weights_: Tensor | None = None  # [m k]
+    differs = (
+        "Every class weighs the same, whatever its number of images; 2,000 random features, not 10,000, for the sake "
+        "of small machines; the shared backbone, without the adapters of the original's first session."
+    )
+    keeps = Keeps.MEANS | Keeps.COVARIANCE
 
-    def fit(self, activations: Tensor, labels: Tensor) -> None:
+    features: int = 2000
+    random: Tensor = state()  # R [d m]
+    gram: Tensor = state()  # G [m m], float64
+    means: Tensor = state()  # Cᵀ [k m]
+    ridge: float = state()
+    weights: Tensor = state()  # [m k]
+
+    def __post_init__(self) -> None:
+        if self.features < 1:
+            raise InputError(f"The random layer has {self.features} features, but needs at least 1.")
+
+    def fit(self, base: Samples, task: Task) -> None:
         """Draw the random layer, choose the ridge, and regress on the base classes."""
-        new_classes(activations, labels)
-        generator = torch.Generator().manual_seed(self.seed)
+        activations, labels = base.activations, base.labels
+        generator = torch.Generator().manual_seed(task.seed)
         R = torch.randn(activations.shape[1], self.features, generator=generator)
         judges = place_in_class(labels) % HELD_OUT == HELD_OUT - 1
-        self.ridge_ = SAFE_RIDGE
+        self.ridge = SAFE_RIDGE
         if bool(judges.any()):
             G, means = moments(activations[~judges], labels[~judges], R)
-            self.ridge_ = best_ridge(G, means, widened(activations[judges], R), labels[judges])
-        self.random_ = R
-        self.gram_, self.means_ = moments(activations, labels, R)
-        self.weights_ = ridge_weights(self.gram_, self.means_, self.ridge_)
+            self.ridge = best_ridge(G, means, widened(activations[judges], R), labels[judges])
+        self.random = R
+        self.gram, self.means = moments(activations, labels, R)
+        self.weights = ridge_weights(self.gram, self.means, self.ridge)
 
-    def learn(self, activations: Tensor, labels: Tensor) -> None:
+    def learn(self, shots: Samples) -> None:
         """Add the new classes' moments and solve again."""
-        gram, means, R = taught(self.gram_), taught(self.means_), taught(self.random_)
-        check_features(activations, len(R))
-        new_classes(activations, labels, len(means))
-        added, added_means = moments(activations, labels, R, len(means))
-        self.gram_, self.means_ = gram + added, torch.cat([means, added_means])
-        self.weights_ = ridge_weights(self.gram_, self.means_, self.ridge_)
+        added, added_means = moments(shots.activations, shots.labels, self.random, len(self.means))
+        self.gram, self.means = self.gram + added, torch.cat([self.means, added_means])
+        self.weights = ridge_weights(self.gram, self.means, self.ridge)
 
-    def predict(self, activations: Tensor) -> Tensor:
+    def predict(self, queries: Queries) -> Tensor:
         """Give the class with the largest score."""
-        weights, R = taught(self.weights_), taught(self.random_)
-        check_features(activations, len(R))
-        return torch.cat([(widened(rows, R) @ weights).argmax(1) for rows in torch.split(activations, BLOCK)])
+        blocks = torch.split(queries.activations, BLOCK)
+        return torch.cat([(widened(rows, self.random) @ self.weights).argmax(1) for rows in blocks])
 
 
 def widened(activations: Tensor, R: Tensor) -> Tensor:

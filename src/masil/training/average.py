@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.optim.swa_utils import update_bn
 
-from masil.training.head import Network
+from masil.training.loss import Network
 from masil.training.recipe import Average
 
 

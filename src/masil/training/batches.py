@@ -11,8 +11,8 @@ from torch import Tensor
 
 from masil.data import Augmentation, Framing, Images, augment, cutmix, mixup
 from masil.errors import DataError, InputError
+from masil.training.loss import BaseLoss
 from masil.training.recipe import Mixing, Recipe
-from masil.training.virtual import fused, turned
 
 
 class Batch(NamedTuple):
@@ -28,8 +28,8 @@ class Batch(NamedTuple):
 class Batches:
     """The images of a base session on the training device, without those held out."""
 
-    def __init__(self, images: Images, recipe: Recipe, side: int, device: torch.device) -> None:
-        self.recipe = recipe
+    def __init__(self, images: Images, recipe: Recipe, side: int, device: torch.device, loss: BaseLoss) -> None:
+        self.recipe, self.loss = recipe, loss
         self.device = device
         self.classes = count_classes(images)
         self.key = _key(images, side)
@@ -41,7 +41,7 @@ class Batches:
         self.steps = len(self.labels) // self.batch  # what does not fill a batch waits for another epoch
 
     def __call__(self, epoch: int, step: int, order: Tensor) -> Batch:
-        """Make batch `step` of an epoch, in that epoch's `order`: turned, augmented, fused, mixed."""
+        """Make batch `step` of an epoch, in that epoch's `order`: turned, augmented, made views of, mixed."""
         recipe, px = self.recipe, self.recipe.pixels(epoch)
         rows = order[step * self.batch : (step + 1) * self.batch].to(self.device)
         generator = seeded(recipe.seed, "batch", epoch, step)
@@ -49,8 +49,7 @@ class Batches:
         if recipe.rotated:
             pixels, labels = turned(pixels, labels, recipe.rotated, self.classes, generator)
         pixels = augment(pixels, recipe.augmentation, px, generator)
-        if recipe.fused:
-            pixels, labels = fused(pixels, labels, recipe.fused, self.classes, generator)
+        pixels, labels = self.loss.views(pixels, labels, self.classes, generator)
         return mixed(pixels, labels, recipe.mixing, generator)
 
     def order(self, epoch: int) -> Tensor:
@@ -65,6 +64,23 @@ class Batches:
         """Give the positions of the first images of each class, on which collapse is measured."""
         chosen = [(self.labels == label).nonzero().flatten()[:per_class] for label in range(self.classes)]
         return torch.cat(chosen)
+
+
+TURNS = 4  # of a class, the upright one included
+
+
+def turned(
+    pixels: Tensor, labels: Tensor, share: float, classes: int, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """Turn a share of the images by q = 1, 2 or 3 quarters; they become a virtual class, q · classes + label."""
+    n = len(labels)
+    chosen = torch.rand(n, generator=generator) < share
+    quarters = torch.where(chosen, torch.randint(1, TURNS, (n,), generator=generator), 0).to(labels.device)
+    result = pixels.clone()
+    for quarter in range(1, TURNS):
+        rows = quarters == quarter
+        result[rows] = pixels[rows].rot90(quarter, (2, 3))
+    return result, labels + quarters * classes
 
 
 def seeded(seed: int, *parts: str | int) -> torch.Generator:

@@ -46,8 +46,13 @@ class Checkpoint:
 
     def part(self, prefix: str) -> dict[str, Tensor]:
         """Give the tensors under a prefix, without it."""
-        start = f"{prefix}."
-        return {key.removeprefix(start): value for key, value in self.tensors.items() if key.startswith(start)}
+        return within(self.tensors, prefix)
+
+
+def within(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Give the tensors whose names begin with a prefix and a dot, named without them."""
+    start = f"{prefix}."
+    return {key.removeprefix(start): value for key, value in tensors.items() if key.startswith(start)}
 
 
 def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:

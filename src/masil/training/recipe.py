@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self, final
 
-from masil.collapse import FRAMES
 from masil.data import Augmentation
 from masil.errors import InputError, lookup
+from masil.training.loss import LOSSES, BaseLoss, CosineLoss, make_loss
 from masil.training.plain import build, flat
 from masil.training.schedule import Schedule
 
-VERSION = 1  # of the JSON form
+VERSION = 2  # of the JSON form; 1 had a sum of losses, of which one had a weight
 AVERAGES = {"none": "the last weights", "ema": "an exponential average", "last": "the mean over the last epochs"}
-STARTS = {"random": "drawn from the seed", "means": "the class means of the activations before training"}
 
 
 @final
@@ -61,47 +60,6 @@ class Mixing:
             raise InputError(
                 f"Mixup takes {self.mixup} and cutmix {self.cutmix} of the batches, together more than all."
             )
-
-
-@final
-@dataclass(frozen=True)
-class Objective:
-    """A weighted sum of losses; a weight of 0 leaves the term and its parameters out.
-
-    `cosine`: cross-entropy of scaled cosines between activations and learnt class vectors. `dot`: dot-regression of
-    embeddings on a fixed frame, through a learnt projection (Eq. loss). `contrast`: supervised contrast in the batch.
-    `binary`: one sigmoid a class of the same cosines, as iCaRL trains. `prototypes`: directions that the cosine term
-    keeps free for so many classes to come, as FACT does.
-    """
-
-    cosine: float = 1.0
-    dot: float = 0.0
-    contrast: float = 0.0
-    binary: float = 0.0
-    cosine_scale: float = 16.0
-    margin: float = 0.0  # by which the cosine to the own class vector must win; below 0 it may lose
-    smoothing: float = 0.0
-    prototypes: int = 0
-    prototype_weight: float = 0.01
-    dot_scale: float = 10.0
-    temperature: float = 0.1
-    frame: str = "simplex"
-    reserve: int | None = None  # classes the frame has room for, all that will ever come; None = the base classes
-    embedding: int = 512  # features of the projection
-    start: str = "random"  # or "means": the learnt class vectors begin at the class means of the first activations
-
-    def __post_init__(self) -> None:
-        lookup("frame", self.frame, FRAMES)
-        lookup("start of the class vectors", self.start, STARTS)
-        _at_least(self, 0, "cosine", "dot", "contrast", "binary", "smoothing", "prototypes", "prototype_weight")
-        if self.cosine == self.dot == self.binary == 0:
-            raise InputError(
-                "A recipe needs a weight of `cosine`, `dot` or `binary` above 0; without them no class is learnt."
-            )
-        if self.prototypes and not self.cosine:
-            raise InputError("Virtual prototypes belong to the cosine term; give `cosine` a weight above 0.")
-        if min(self.cosine_scale, self.dot_scale, self.temperature) <= 0:
-            raise InputError("The scales and the temperature of an objective must be positive.")
 
 
 @final
@@ -167,8 +125,7 @@ class Recipe:
     augmentation: Augmentation = field(default_factory=Augmentation)
     mixing: Mixing = field(default_factory=Mixing)
     rotated: float = 0.0  # share of the images turned by 90, 180 or 270°, each turn of a class a virtual class
-    fused: float = 0.0  # share of the images blended with one of another class, each pair of classes a virtual class
-    objective: Objective = field(default_factory=Objective)
+    loss: dict[str, Any] = field(default_factory=dict)  # its name and settings, see `BaseLoss.to_json`
     average: Average = field(default_factory=Average)
     tuning: Tuning = field(default_factory=Tuning)
     watch: Watch = field(default_factory=Watch)
@@ -184,11 +141,13 @@ class Recipe:
             raise InputError(f"A recipe needs stages of at least one epoch and one pixel, not {list(stages)}.")
         if self.batch < 2:
             raise InputError(f"A batch of {self.batch} is too small; batch norm needs at least 2 images.")
-        for done, share in (("turned", self.rotated), ("fused", self.fused)):
-            if not 0 <= share <= 1:
-                raise InputError(f"A share {share} of the images is to be {done}, but a share lies in [0, 1].")
-        if self.rotated and self.fused:
-            raise InputError("Images are turned or fused to make virtual classes, not both; set one of the two to 0.")
+        if not 0 <= self.rotated <= 1:
+            raise InputError(f"A share {self.rotated} of the images is to be turned, but a share lies in [0, 1].")
+        if self.loss.get("name", CosineLoss.name) in LOSSES:  # one that is not known here stays as it is
+            loss = make_loss(self.loss)
+            object.__setattr__(self, "loss", loss.to_json())
+            if self.rotated and loss.virtual_classes(2) != 2:
+                raise InputError(f"The loss '{loss.name}' makes virtual classes of its own; set `rotated` to 0.")
 
     @property
     def epochs(self) -> int:
@@ -203,11 +162,9 @@ class Recipe:
             epoch -= epochs
         return self.stages[-1][1]
 
-    def in_the_way_of(self, method: str, **terms: float) -> Recipe:
-        """Give this recipe with a method's own objective: of its losses only those in `terms` have a weight."""
-        none = dict.fromkeys(("cosine", "dot", "contrast", "binary"), 0.0)
-        objective = replace(self.objective, **(none | terms))  # type: ignore[arg-type]
-        return replace(self, name=f"{self.name}+{method}", method=method, objective=objective)
+    def trained_by(self, method: str, loss: BaseLoss) -> Recipe:
+        """Give this recipe with a method's own loss; its name says whose it is."""
+        return replace(self, name=f"{self.name}+{method}", method=method, rotated=0.0, loss=loss.to_json())
 
     def to_json(self) -> dict[str, Any]:
         """Give plain values; `from_json` gives an equal recipe back, also after a trip through a JSON file."""
@@ -220,7 +177,9 @@ class Recipe:
             raise InputError(f"A recipe is a table of values, but this is {str(value)[:80]!r}.")
         values = dict(value)
         version = values.pop("version", VERSION)
-        if version != VERSION:
+        if version == 1:
+            values["loss"] = _loss_of_version_1(values.pop("objective", {}), values.pop("fused", 0.0))
+        elif version != VERSION:
             raise InputError(
                 f"The recipe has version {version!r} but this masil reads version {VERSION}; update masil."
             )
@@ -231,6 +190,28 @@ class Recipe:
         ours, theirs = (dict(flat(recipe.to_json())) for recipe in (self, other))
         pairs = [(key, ours.get(key), theirs.get(key)) for key in {**ours, **theirs}]
         return [f"{key}: {here!r} here, {there!r} there" for key, here, there in pairs if here != there]
+
+
+def _loss_of_version_1(objective: dict[str, Any], fused: float) -> dict[str, Any]:
+    """Give the one loss that has a weight in a recipe of version 1."""
+
+    def taken(name: str, **fields: str) -> dict[str, Any]:
+        settings = {new: objective[old] for new, old in fields.items() if old in objective}
+        return {"name": name, **settings}
+
+    weighted = {term for term in ("cosine", "dot", "binary") if objective.get(term, float(term == "cosine"))}
+    if len(weighted) > 1:
+        raise InputError(f"A recipe of version 1 adds up several losses ({', '.join(sorted(weighted))}); name one.")
+    if weighted == {"dot"}:
+        return taken("frame", frame_shape="frame", scale="dot_scale", reserve="reserve", embedding="embedding")
+    if weighted == {"binary"}:
+        return taken("icarl", scale="cosine_scale")
+    if objective.get("prototypes"):
+        return taken("fact", scale="cosine_scale", prototypes="prototypes", weight="prototype_weight")
+    if fused:
+        return {**taken("alice", scale="cosine_scale", margin="margin"), "fused": fused}
+    names = ("margin", "smoothing", "start", "contrast", "temperature")
+    return taken("cosine", scale="cosine_scale", **{name: name for name in names})
 
 
 def _at_least(settings: Any, lowest: float, *names: str) -> None:

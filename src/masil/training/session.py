@@ -18,17 +18,16 @@ from masil.backbones import Backbone
 from masil.errors import InputError, MasilError
 from masil.progress import Bar
 from masil.training.average import WeightAverage
-from masil.training.batches import Batches
+from masil.training.batches import TURNS, Batches
 from masil.training.checkpoint import FILE, Checkpoint, check_fits, fill, finite, write_checkpoint
 from masil.training.convolution import with_small_maps
 from masil.training.distributed import World, spread
 from masil.training.engine import Engine, is_long
-from masil.training.head import Network
 from masil.training.history import Row, sentence, tidy, write_history
+from masil.training.loss import Network
 from masil.training.optimiser import Optimiser, freeze, set_training
 from masil.training.recipe import Recipe
-from masil.training.trained import make_head
-from masil.training.virtual import starts
+from masil.training.trained import built_loss
 from masil.training.watch import activations, measure
 
 LOG = logging.getLogger(__name__)
@@ -53,14 +52,14 @@ class Session:
         folder: Path,
         names: tuple[str, ...] | None = None,
     ) -> None:
-        if recipe.objective.contrast and world.size > 1:
+        if batches.loss.needs_whole_batch and world.size > 1:
             raise InputError("The contrastive loss compares the images of one batch and so needs one process.")
         self.batches, self.recipe, self.engine, self.world, self.folder = batches, recipe, engine, world, folder
         self.names = names  # of the classes
         self.config = backbone.config()
         own = copy.deepcopy(backbone).requires_grad_(True)
         with_small_maps(own)
-        self.network = Network(own, make_head(backbone.features, batches.classes, recipe)).to(batches.device)
+        self.network = Network(own, built_loss(backbone.features, batches.classes, recipe)).to(batches.device)
         self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.network.cast = engine.cast
         freeze(self.network, recipe.tuning)
@@ -73,11 +72,11 @@ class Session:
 
     def begin(self) -> None:
         """Make what needs the images before the first step."""
-        if self.recipe.objective.start == "means":
+        if self.recipe.loss.get("start") == "means":
             found = activations(self.network, self.batches, self.batches.pixels[self.batches.watched], self.pixels)
             labels = self.batches.labels[self.batches.watched]
             means = torch.stack([found[labels == label].mean(0) for label in range(self.batches.classes)])
-            self.network.head.start_at(starts(means, self.recipe))
+            self.network.head.start_at(means.repeat(TURNS, 1) if self.recipe.rotated else means)
 
     @property
     def pixels(self) -> int:

@@ -14,12 +14,11 @@ from masil.backbones import Backbone, create
 from masil.collapse import Projection
 from masil.errors import StorageError
 from masil.files import atomic_path
-from masil.training.batches import seeded
-from masil.training.checkpoint import FILE, Checkpoint, fill, read_checkpoint, write_checkpoint
-from masil.training.head import Head, Network
+from masil.training.batches import TURNS, seeded
+from masil.training.checkpoint import FILE, Checkpoint, fill, read_checkpoint, within, write_checkpoint
 from masil.training.history import Row
+from masil.training.loss import BaseLoss, make_loss
 from masil.training.recipe import Recipe
-from masil.training.virtual import count
 
 
 @final
@@ -33,6 +32,7 @@ class Trained:
 
     backbone: Backbone
     class_vectors: Tensor  # [k d]
+    frame: Tensor | None  # [r d], with the vectors of classes to come, where the class vectors were fixed
     projection: Projection | None
     history: tuple[Row, ...]
     recipe: Recipe
@@ -46,25 +46,37 @@ def load_trained(folder: Path | str, backbone: Backbone | None = None) -> Traine
 
 
 def trained(checkpoint: Checkpoint, backbone: Backbone, source: Path) -> Trained:
-    """Put the weights that the recipe keeps into `backbone` and give what was trained."""
-    recipe = checkpoint.recipe
-    network = Network(backbone, make_head(backbone.features, checkpoint.classes, recipe))
-    averaged = checkpoint.part("average")
-    fill(network, averaged or checkpoint.part("network"), source)
-    projection = network.head.projection
+    """Put the weights that the recipe keeps into `backbone` and give what was trained; no loss is needed."""
+    kept = checkpoint.part("average") or checkpoint.part("network")
+    fill(backbone, within(kept, "backbone"), source)
+    head = within(kept, "head")
+    vectors = head.get("frame", head.get("vectors"))
+    if vectors is None:
+        raise StorageError(f"{source} holds no class vectors, neither a frame nor learnt ones.")
     return Trained(
         backbone=backbone.eval().requires_grad_(False),
-        class_vectors=network.head.class_vectors(checkpoint.classes),
-        projection=None if projection is None else projection.eval().requires_grad_(False),
+        class_vectors=vectors[: checkpoint.classes].float(),
+        frame=head["frame"].float() if "frame" in head else None,
+        projection=_projection(within(head, "projection"), backbone.features, source),
         history=tuple(checkpoint.history),
-        recipe=recipe,
+        recipe=checkpoint.recipe,
         names=checkpoint.names,
     )
 
 
-def make_head(features: int, classes: int, recipe: Recipe) -> Head:
-    """Make the head of a recipe, its random start drawn from the recipe's seed."""
-    return Head(features, count(classes, recipe), recipe.objective, seeded(recipe.seed, "head"))
+def _projection(state: Mapping[str, Tensor], features: int, source: Path) -> Projection | None:
+    if not state:
+        return None
+    projection = Projection(features, len(state["skip.weight"]))
+    fill(projection, state, source)
+    return projection.eval().requires_grad_(False)
+
+
+def built_loss(features: int, classes: int, recipe: Recipe) -> BaseLoss:
+    """Make the loss of a recipe for all classes that are trained, its random start drawn from the recipe's seed."""
+    loss = make_loss(recipe.loss)
+    count = TURNS * classes if recipe.rotated else loss.virtual_classes(classes)
+    return loss.build(features, count, seeded(recipe.seed, "head"))
 
 
 def save_weights(backbone: Backbone, path: Path, half: bool = True) -> None:

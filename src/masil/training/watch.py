@@ -12,8 +12,8 @@ from torch.nn import functional
 from masil.collapse import nc_measures
 from masil.errors import InputError
 from masil.training.batches import Batches
-from masil.training.head import Network
 from masil.training.history import Row
+from masil.training.loss import Network
 
 LOG = logging.getLogger(__name__)
 CHUNK = 256  # images at once

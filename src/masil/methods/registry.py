@@ -1,4 +1,4 @@
-"""Every method by name, and one way to make it."""
+"""Every method by name, and ways to make one: by its name, or as a class of somebody's own file."""
 
 import importlib
 import importlib.util
@@ -9,56 +9,44 @@ from types import ModuleType
 from typing import Any
 
 from masil.errors import InputError, lookup, suggest
-from masil.methods.ablation import LearnableCe, MasilPaper, NcCe, NcEtfCf
-from masil.methods.alice import Alice
+from masil.methods.alice import Alice, AliceLoss
 from masil.methods.cec import Cec
 from masil.methods.d_cosine import DCosine
 from masil.methods.d_negcosine import DNegCosine
 from masil.methods.eeil import EEIL
-from masil.methods.fact import Fact
+from masil.methods.fact import Fact, FactLoss
 from masil.methods.fecam import FeCAM
 from masil.methods.fixed_classifier import FixedClassifier
-from masil.methods.icarl import ICaRL
+from masil.methods.icarl import ICaRL, ICaRLLoss
 from masil.methods.lucir import Lucir
-from masil.methods.masil import MasilMethod
+from masil.methods.masil import MasilMethod, MasilPaper, NcEtfCf
 from masil.methods.method import Method
-from masil.methods.nc_fscil import NcFscil
+from masil.methods.nc_fscil import LearnableCe, NcCe, NcFscil
 from masil.methods.ranpac import RanPAC
 from masil.methods.regularizer import Regularizer
 from masil.methods.teen import Teen
 from masil.registry import Registry
+from masil.training import LOSSES
 
-OWN: Mapping[str, type[Method]] = {
-    "masil": MasilMethod,
-    "masil-paper": MasilPaper,
-    "nc-etf-cf": NcEtfCf,
-    "nc-fscil": NcFscil,
-    "nc-ce": NcCe,
-    "learnable-ce": LearnableCe,
-    "d-cosine": DCosine,
-    "d-negcosine": DNegCosine,
-    "fixed-classifier": FixedClassifier,
-    "regularizer": Regularizer,
-    "cec": Cec,
-    "teen": Teen,
-    "fecam": FeCAM,
-    "ranpac": RanPAC,
-    "alice": Alice,
-    "fact": Fact,
-    "icarl": ICaRL,
-    "eeil": EEIL,
-    "lucir": Lucir,
-}
-METHODS: Registry[type[Method]] = Registry("masil.methods", OWN)
+_OWN: tuple[type[Method], ...] = (
+    MasilMethod, MasilPaper, NcEtfCf, NcFscil, NcCe, LearnableCe, DCosine, DNegCosine, FixedClassifier, Regularizer,
+    Cec, Teen, FeCAM, RanPAC, Alice, Fact, ICaRL, EEIL, Lucir,
+)  # fmt: skip
+METHODS: Registry[type[Method]] = Registry("masil.methods", {method.name: method for method in _OWN})
+for _loss in (AliceLoss, FactLoss, ICaRLLoss):
+    LOSSES[_loss.name] = _loss
 
 
-def make(name: str, *, total: int | None = None, seed: int = 0, **parameters: Any) -> Method:
-    """Make the method called `name` for `total` classes in the end; `parameters` are the method's own."""
+def make(name: str, **parameters: Any) -> Method:
+    """Make the method called `name`; `parameters` are the method's own."""
     method = lookup("method", name, METHODS)
     check_parameters(name, method, parameters)
-    if method.needs_total_classes and total is None:
-        raise InputError(f"Method '{name}' must know in advance how many classes will ever come; give `total`.")
-    return method(total=total, seed=seed, **parameters)
+    return method(**parameters)
+
+
+def trains_its_own_base(method: Callable[..., Method]) -> bool:
+    """Say whether a method gives a recipe for a base session of its own."""
+    return isinstance(method, type) and getattr(method, "base_session", None) is not Method.base_session
 
 
 def check_parameters(name: str, method: Callable[..., Method], parameters: Mapping[str, Any]) -> None:

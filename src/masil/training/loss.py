@@ -1,0 +1,250 @@
+"""What is minimised in a base session. A loss is written once and trains a network (`train`) or a map (`train_map`)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Self, final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from masil.backbones import Backbone
+from masil.collapse import FRAMES, Projection, cosine_cross_entropy, dot_regression
+from masil.errors import InputError, lookup, suggest
+from masil.registry import Registry
+
+TERMS = {"dot-regression": "½ (⟨ẑ, m_y⟩ − 1)²", "cross-entropy": "of scaled cosines"}
+STARTS = {"random": "drawn from the seed", "means": "the class means of the activations before training"}
+
+
+@dataclass(eq=False, kw_only=True)
+class BaseLoss(nn.Module, ABC):
+    """The loss of a base session, with the class vectors that it learns or holds fixed.
+
+    Subclasses are dataclasses: their fields are settings, which recipes and checkpoints keep as plain values beside
+    `name`. `build` then makes what depends on the network and the number of classes. Class vectors are called `vectors`
+    where they are learnt and `frame` where they are fixed; a `projection`, if there is one, stands between activations
+    and class vectors. A checkpoint keeps these three, so it can be used without the loss that made them.
+    """
+
+    name: ClassVar[str]
+    needs_whole_batch: ClassVar[bool] = False  # compares the images of a batch, so one process must hold all of it
+
+    frame: Tensor | None = field(init=False, repr=False)
+    vectors: nn.Parameter | None = field(init=False, repr=False)
+    projection: Projection | None = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the name and every setting; `make_loss` makes an equal loss of them."""
+        return {"name": self.name, **{key: getattr(self, key) for key in self.settings()}}
+
+    @classmethod
+    def settings(cls) -> list[str]:
+        """Name the settings."""
+        return [setting.name for setting in fields(cls) if setting.init]
+
+    @abstractmethod
+    def build(self, features: int, classes: int, generator: torch.Generator) -> Self:
+        """Make the parameters for activations of so many features and so many classes, virtual ones included."""
+
+    @abstractmethod
+    def forward(self, activations: Tensor, labels: Tensor, partners: Tensor, lam: Tensor) -> Tensor:
+        """Give the mean loss of activations [n d] that are lam [n] of class `labels` and 1 − lam of `partners`."""
+
+    def virtual_classes(self, classes: int) -> int:
+        """Count the classes that are trained: the real ones, and those that `views` makes of them."""
+        return classes
+
+    def views(self, rows: Tensor, labels: Tensor, classes: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Make virtual classes of a batch of images or activations [n …]; by default none."""
+        return rows, labels
+
+    def starts(self, means: Tensor) -> Tensor:
+        """Give a first vector for every class that is trained, from the means [k d] of the real ones."""
+        return means
+
+    def start_at(self, means: Tensor) -> None:
+        """Let learnt class vectors begin at the means [k d] of the real classes."""
+        if self.vectors is not None:
+            self.vectors.data.copy_(functional.normalize(self.starts(means)))
+
+    def embed(self, activations: Tensor) -> Tensor:
+        """Give what the class vectors are compared with: activations, or embeddings where there is a projection."""
+        return activations if self.projection is None else self.projection(activations)
+
+    def class_vectors(self, k: int) -> Tensor:
+        """Give the vectors of the first k classes."""
+        vectors = self.vectors if self.frame is None else self.frame
+        assert vectors is not None
+        return vectors.detach()[:k].clone()
+
+    def place(
+        self, vectors: Tensor | None = None, frame: Tensor | None = None, projection: Projection | None = None
+    ) -> Self:
+        """Keep what `build` has made, learnt class vectors at unit length."""
+        self.vectors = None if vectors is None else nn.Parameter(functional.normalize(vectors))
+        self.projection = projection
+        self.register_buffer("frame", frame)
+        return self
+
+
+@dataclass(eq=False, kw_only=True)
+class CosineLoss(BaseLoss):
+    """Cross-entropy of scaled cosines between activations and learnt class vectors.
+
+    `margin` is by how much the cosine to an image's own class must win; below 0 it may lose. `smoothing` spreads that
+    share of a label over all classes. `contrast` is the weight of supervised contrast within the batch, beside it.
+    """
+
+    name: ClassVar[str] = "cosine"
+    scale: float = 16.0
+    margin: float = 0.0
+    smoothing: float = 0.0
+    start: str = "random"
+    contrast: float = 0.0
+    temperature: float = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        lookup("start of the class vectors", self.start, STARTS)
+        positive(self, "scale", "temperature")
+        not_negative(self, "smoothing", "contrast")
+        self.needs_whole_batch = self.contrast > 0  # type: ignore[misc]
+
+    def build(self, features: int, classes: int, generator: torch.Generator) -> Self:
+        """Draw the class vectors."""
+        return self.place(torch.randn(classes, features, generator=generator, device=generator.device))
+
+    def forward(self, activations: Tensor, labels: Tensor, partners: Tensor, lam: Tensor) -> Tensor:
+        """Give the cross-entropy, and contrast where it has a weight."""
+        assert self.vectors is not None
+        loss = cosine_cross_entropy(
+            activations, self.vectors, labels, self.scale, self.margin,
+            smoothing=self.smoothing, partner_labels=partners, lam=lam,
+        )  # fmt: skip
+        if self.contrast:
+            shares = soft_labels(labels, partners, lam, len(self.vectors))
+            loss = loss + self.contrast * contrast(activations, shares, self.temperature)
+        return loss
+
+
+@final
+@dataclass(eq=False, kw_only=True)
+class FrameLoss(BaseLoss):
+    """A learnt projection is drawn to class vectors in its own space (Eq. loss).
+
+    The vectors are a fixed `frame`, or learnt where it is None; the `term` is dot-regression or the cross-entropy of
+    scaled cosines. These are the rows of MASIL's ablation: learnt vectors with cross-entropy, a simplex with
+    cross-entropy, a simplex with dot-regression. The frame has room for `reserve` classes, by default those trained.
+    """
+
+    name: ClassVar[str] = "frame"
+    frame_shape: str | None = "simplex"
+    term: str = "dot-regression"
+    scale: float = 10.0
+    reserve: int | None = None
+    embedding: int = 512  # features behind the projection
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positive(self, "scale")
+        lookup("term of a frame's loss", self.term, TERMS)
+        if self.frame_shape is not None:
+            lookup("frame", self.frame_shape, FRAMES)
+        elif self.term == "dot-regression":
+            raise InputError("Dot-regression needs class vectors that are fixed: name a frame, or use cross-entropy.")
+
+    def build(self, features: int, classes: int, generator: torch.Generator) -> Self:
+        """Make the frame, then draw the projection."""
+        if self.frame_shape is None:
+            vectors = torch.randn(classes, self.embedding, generator=generator, device=generator.device)
+            return self.place(vectors, projection=Projection(features, self.embedding, generator=generator))
+        frame = FRAMES[self.frame_shape](max(classes, self.reserve or 0), self.embedding, generator)
+        return self.place(frame=frame, projection=Projection(features, self.embedding, generator=generator))
+
+    def forward(self, activations: Tensor, labels: Tensor, partners: Tensor, lam: Tensor) -> Tensor:
+        """Compare embeddings with class vectors."""
+        vectors = self.vectors if self.frame is None else self.frame
+        assert vectors is not None
+        z = self.embed(activations)
+        if self.term == "cross-entropy":
+            return cosine_cross_entropy(z, vectors, labels, self.scale, partner_labels=partners, lam=lam)
+        return dot_regression(z, vectors[labels], self.scale, partner_vectors=vectors[partners], lam=lam)
+
+
+# Losses of one's own are added by name, or by other packages through entry points.
+LOSSES: Registry[type[BaseLoss]] = Registry("masil.losses", {loss.name: loss for loss in (CosineLoss, FrameLoss)})
+
+
+def make_loss(settings: Mapping[str, Any]) -> BaseLoss:
+    """Make a loss of its name and settings; what is missing takes its default, and what does not fit is named."""
+    values = dict(settings)
+    kind = lookup("loss", str(values.pop("name", CosineLoss.name)), LOSSES)
+    for key in values:
+        if key not in kind.settings():
+            raise InputError(f"The loss '{kind.name}' has no setting '{key}'; {suggest(key, kind.settings())}")
+    return kind(**values)
+
+
+@final
+class Network(nn.Module):
+    """A backbone and its loss as one module, which is what a distributed wrapper wants to see."""
+
+    def __init__(self, backbone: Backbone, loss: BaseLoss) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.head = loss  # the name that checkpoints have for it
+        # A function, not a module: compiled or not, the parameters keep one name each.
+        self.run: Callable[[Tensor], Tensor] = backbone.forward
+        self.cast: torch.dtype | None = None
+
+    def forward(self, x: Tensor, labels: Tensor, partners: Tensor, lam: Tensor) -> Tensor:
+        """Give the loss of normalised pixels [n c h w]."""
+        with torch.autocast(x.device.type, self.cast, enabled=self.cast is not None):
+            activations = self.run(x)
+        loss: Tensor = self.head(activations.float(), labels, partners, lam)
+        return loss
+
+
+def contrast(embeddings: Tensor, labels: Tensor, temperature: float) -> Tensor:
+    """Give the supervised contrastive loss (Khosla et al. 2020) of a batch, one view of each image.
+
+    With labels [n k] that may be mixed, image j is a positive of image i to the degree S_ij = ⟨label_i, label_j⟩:
+    −Σ_{j≠i} S_ij log softmax_{j≠i}(⟨z_i, z_j⟩/τ) / Σ_{j≠i} S_ij, the mean over the i that have positives.
+    """
+    if len(embeddings) < 2:
+        raise InputError("The contrastive loss compares images of a batch, but the batch has only one.")
+    unit = functional.normalize(embeddings)
+    itself = torch.eye(len(unit), dtype=torch.bool, device=unit.device)
+    agreement = (labels @ labels.T).masked_fill(itself, 0.0)
+    logits = (unit @ unit.T / temperature).masked_fill(itself, float("-inf"))
+    log_probabilities = logits.log_softmax(1).masked_fill(itself, 0.0)
+    positives = agreement.sum(1)
+    losses = -(agreement * log_probabilities).sum(1) / positives.clamp_min(1e-12)
+    return losses.sum() / (positives > 0).sum().clamp_min(1)
+
+
+def soft_labels(labels: Tensor, partners: Tensor, lam: Tensor, classes: int) -> Tensor:
+    """Give labels as rows [n k]: lam for the image's own class, the rest for its partner's."""
+    first, second = (functional.one_hot(index, classes).to(lam) for index in (labels, partners))
+    return lam[:, None] * first + (1 - lam)[:, None] * second
+
+
+def positive(settings: Any, *names: str) -> None:
+    """Refuse settings that are not above 0."""
+    for name in names:
+        if not getattr(settings, name) > 0:
+            raise InputError(f"`{name}` is {getattr(settings, name)}, but must be positive.")
+
+
+def not_negative(settings: Any, *names: str) -> None:
+    """Refuse settings below 0."""
+    for name in names:
+        if not getattr(settings, name) >= 0:
+            raise InputError(f"`{name}` is {getattr(settings, name)}, but must be at least 0.")
