@@ -1,40 +1,72 @@
+import pytest
 import torch
 from torch.nn import functional
 
-from masil.methods import Alice
-from masil.methods.alice import central_means, partners
+from masil.errors import InputError
+from masil.methods import Alice, Samples
+from masil.methods.alice import AliceLoss, central_means, fused, fusion_shares
 
 
-def test_partners_are_rows_of_the_partner_class() -> None:
-    labels, partner = torch.tensor([2, 0, 1, 0, 2]), torch.tensor([1, 3, 0, 2])
-    rows, second = partners(labels, partner)
-    # Class 3 is not in the batch, so the row of class 1 has no partner.
-    assert rows.tolist() == [0, 1, 3, 4]
-    assert second.tolist() == [1, 2, 2, 1]
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
 
 
-def test_a_class_that_is_its_own_partner_is_not_mixed() -> None:
-    rows, second = partners(torch.zeros(3, dtype=torch.int64), torch.tensor([0]))
-    assert len(rows) == len(second) == 0
+@pytest.mark.parametrize("shape", [(3, 2, 2), (5,)])
+def test_fused_rows_become_the_virtual_class_of_their_pair(shape: tuple[int, ...]) -> None:
+    k, n = 5, 200
+    labels = torch.arange(n) % k
+    rows = labels.float().reshape(n, *[1] * len(shape)).expand(n, *shape)
+    mixed, virtual = fused(rows, labels, 1.0, k, seeded())
+    pairs = [(a, b) for a in range(k) for b in range(a + 1, k)]
+    for value, label, result in zip(mixed.flatten(1)[:, 0].tolist(), labels.tolist(), virtual.tolist(), strict=True):
+        if result < k:
+            assert (result, value) == (label, label)  # its partner was of the same class
+        else:
+            a, b = pairs[result - k]
+            assert label in (a, b)
+            share = (value - b) / (a - b) if label == a else (value - a) / (b - a)
+            assert 0.4 - 1e-5 <= share <= 0.6 + 1e-5
+    same, unchanged = fused(rows, labels, 0.0, k, seeded())
+    assert torch.equal(same, rows)
+    assert torch.equal(unchanged, labels)
+
+
+def test_a_share_of_the_rows_is_fused_and_pairs_begin_halfway() -> None:
+    labels = torch.arange(1000)
+    _, virtual = fused(torch.zeros(1000, 1), labels, 0.3, 1000, seeded(1))
+    assert 0.25 < float((virtual >= 1000).float().mean()) < 0.35
+    means = torch.rand(4, 3, generator=seeded())
+    loss = AliceLoss(fused=0.5)
+    assert len(loss.starts(means)) == loss.virtual_classes(4) == 10
+    torch.testing.assert_close(loss.starts(means)[4:6], (means[:1] + means[1:3]) / 2)
+    assert AliceLoss(fused=0.0).virtual_classes(4) == len(AliceLoss(fused=0.0).starts(means)) == 4
+    with pytest.raises(InputError, match="A share 1.5 of the images is to be fused"):
+        AliceLoss(fused=1.5)
+
+
+def test_fusion_shares_are_central_draws_of_a_beta_distribution() -> None:
+    shares = fusion_shares(4000, seeded())
+    assert float(shares.min()) >= 0.4
+    assert float(shares.max()) <= 0.6
+    # Beta(20, 20) has a standard deviation of .078; what lies outside [.4, .6], a fifth, becomes ½.
+    assert 0.15 < float((shares == 0.5).float().mean()) < 0.26
 
 
 def test_central_means_leave_out_what_is_far_from_the_centre() -> None:
-    z = torch.randn(20, 4, generator=torch.Generator().manual_seed(0)) + 1
+    z = torch.randn(20, 4, generator=seeded()) + 1
     labels = torch.arange(2).repeat(10)
     for label, mean in enumerate(central_means(z, labels, 3)):
-        own = z[labels == label]
-        order = functional.cosine_similarity(own, own.mean(0, keepdim=True)).argsort(descending=True)
-        assert torch.allclose(mean, own[order[:3]].mean(0))
+        rows = z[labels == label]
+        order = functional.cosine_similarity(rows, rows.mean(0, keepdim=True)).argsort(descending=True)
+        assert torch.allclose(mean, rows[order[:3]].mean(0))
     assert torch.allclose(central_means(z, labels, 99)[0], z[labels == 0].mean(0))
 
 
-def test_without_virtual_classes_only_real_ones_are_trained() -> None:
+def test_without_virtual_classes_only_real_ones_are_trained(task) -> None:
     labels = torch.arange(3).repeat(10)
-    activations = torch.rand(30, 6, generator=torch.Generator().manual_seed(0)) + torch.eye(3, 6)[labels]
+    base = Samples(torch.rand(30, 6, generator=seeded()) + torch.eye(3, 6)[labels], labels=labels)
     with_them, without = Alice(), Alice(virtual=False)
     for method in (with_them, without):
-        method.fit(activations, labels)
-        assert method.predict(activations).equal(labels)
-    assert with_them.map_ is not None
-    assert without.map_ is not None
-    assert not torch.allclose(with_them.map_.matrix, without.map_.matrix, atol=1e-4)
+        method.fit(base, task(3))
+        assert method.predict(base).equal(labels)
+    assert not torch.allclose(with_them.g.matrix, without.g.matrix, atol=1e-4)

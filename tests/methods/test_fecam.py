@@ -4,7 +4,7 @@ import torch
 from scipy.spatial.distance import mahalanobis
 
 from masil.errors import InputError
-from masil.methods import FeCAM
+from masil.methods import FeCAM, Queries, Samples
 from masil.methods.fecam import shrunk_correlation
 
 BASE, NOVEL = torch.arange(4).repeat(20), torch.arange(4, 6).repeat(3)
@@ -19,10 +19,10 @@ def unit(x: np.ndarray) -> np.ndarray:
     return x / np.linalg.norm(x, axis=-1, keepdims=True)
 
 
-def test_predictions_are_the_least_mahalanobis_distance_of_tukey_powers() -> None:
+def test_predictions_are_the_least_mahalanobis_distance_of_tukey_powers(task) -> None:
     method = FeCAM(power=0.3, diagonal=0.7, off_diagonal=0.4)
-    method.fit(rows(BASE, 1), BASE)
-    method.learn(rows(NOVEL, 2), NOVEL)
+    method.fit(Samples(rows(BASE, 1), labels=BASE), task())
+    method.learn(Samples(rows(NOVEL, 2), labels=NOVEL))
     asked = rows(torch.arange(6).repeat(10), 3)
     raw, novel = rows(BASE, 1).double().numpy(), rows(NOVEL, 2).double().numpy()
     base = raw**0.3
@@ -35,7 +35,7 @@ def test_predictions_are_the_least_mahalanobis_distance_of_tukey_powers() -> Non
     inverse = np.linalg.inv(shrunk / np.outer(deviation, deviation))
     x = unit(asked.double().numpy() ** 0.3)
     distances = np.array([[mahalanobis(row, unit(mean), inverse) for mean in means] for row in x])
-    chosen = np.take_along_axis(distances, method.predict(asked).numpy()[:, None], 1)[:, 0]
+    chosen = np.take_along_axis(distances, method.predict(Queries(asked)).numpy()[:, None], 1)[:, 0]
     np.testing.assert_allclose(chosen, distances.min(1), rtol=1e-4)
 
 
@@ -46,8 +46,8 @@ def test_the_correlation_has_a_diagonal_of_ones_and_nothing_off_it_where_shrinka
     assert torch.allclose(shrunk_correlation(A.T @ A, 1e9, 0.0), torch.eye(6, dtype=torch.float64), atol=1e-6)
 
 
-def test_one_image_a_class_and_powers_that_make_no_sense_are_refused() -> None:
+def test_one_image_a_class_and_powers_that_make_no_sense_are_refused(task) -> None:
     with pytest.raises(InputError, match="Each of the 3 base classes has one image, so their scatter is unknown"):
-        FeCAM().fit(torch.rand(3, 5), torch.arange(3))
+        FeCAM().fit(Samples(torch.rand(3, 5), labels=torch.arange(3)), task(3))
     with pytest.raises(InputError, match=r"The power is 0, but must lie in \(0, 1\]"):
         FeCAM(power=0)

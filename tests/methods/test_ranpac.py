@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from masil.errors import InputError
-from masil.methods import RanPAC
+from masil.methods import RanPAC, Samples
 from masil.methods.ranpac import RIDGES, SAFE_RIDGE, best_ridge, moments, place_in_class, widened
 
 
@@ -15,18 +15,16 @@ def rows(labels: torch.Tensor, seed: int) -> torch.Tensor:
 BASE, NOVEL = torch.arange(4).repeat(20)[:-3], torch.arange(4, 6).repeat(5)
 
 
-def test_weights_are_those_of_ridge_regression_in_which_classes_weigh_alike() -> None:
-    method = RanPAC(features=12, seed=3)
-    method.fit(rows(BASE, 1), BASE)
-    method.learn(rows(NOVEL, 2), NOVEL)
-    assert method.random_ is not None
-    assert method.weights_ is not None
+def test_weights_are_those_of_ridge_regression_in_which_classes_weigh_alike(task) -> None:
+    method = RanPAC(features=12)
+    method.fit(Samples(rows(BASE, 1), labels=BASE), task(seed=3))
+    method.learn(Samples(rows(NOVEL, 2), labels=NOVEL))
     a, y = torch.cat([rows(BASE, 1), rows(NOVEL, 2)]).double().numpy(), torch.cat([BASE, NOVEL]).numpy()
-    h = np.maximum(a / np.linalg.norm(a, axis=1, keepdims=True) @ method.random_.double().numpy(), 0)
+    h = np.maximum(a / np.linalg.norm(a, axis=1, keepdims=True) @ method.random.double().numpy(), 0)
     weight = 1 / np.bincount(y)[y]
     G, C = (h * weight[:, None]).T @ h, (h * weight[:, None]).T @ np.eye(6)[y]
-    expected = np.linalg.solve(G + method.ridge_ * np.diag(G).mean() * np.eye(12), C)
-    np.testing.assert_allclose(method.weights_, expected, rtol=1e-3, atol=1e-4)
+    expected = np.linalg.solve(G + method.ridge * np.diag(G).mean() * np.eye(12), C)
+    np.testing.assert_allclose(method.weights, expected, rtol=1e-3, atol=1e-4)
 
 
 def test_the_ridge_is_the_one_that_does_best_on_held_out_rows() -> None:
@@ -44,10 +42,10 @@ def test_the_ridge_is_the_one_that_does_best_on_held_out_rows() -> None:
     assert chosen[0] < chosen[1]
 
 
-def test_classes_too_small_to_judge_take_a_safe_ridge() -> None:
+def test_classes_too_small_to_judge_take_a_safe_ridge(task) -> None:
     method = RanPAC(features=12)
-    method.fit(rows(NOVEL[:8], 1), NOVEL[:8] - 4)
-    assert method.ridge_ == SAFE_RIDGE
+    method.fit(Samples(rows(NOVEL[:8], 1), labels=NOVEL[:8] - 4), task(2))
+    assert method.ridge == SAFE_RIDGE
 
 
 def test_places_count_within_a_class() -> None:

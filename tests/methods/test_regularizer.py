@@ -1,10 +1,16 @@
 import numpy as np
+import pytest
 import torch
 
-from masil.methods import Regularizer
+from masil.methods import Regularizer, Samples
 from masil.methods.regularizer import basis, projected
 
 BASE, NOVEL = torch.arange(4).repeat(12), torch.arange(4, 6).repeat(3)
+
+
+@pytest.fixture
+def told(task):
+    return task()
 
 
 def rows(labels: torch.Tensor, seed: int) -> torch.Tensor:
@@ -23,46 +29,38 @@ def test_projection_onto_the_span_is_the_least_squares_fit() -> None:
     np.testing.assert_allclose(projected(w, span), (W.numpy().T @ coefficients).T, atol=1e-5)
 
 
-def test_base_classes_span_one_direction_less_than_they_are() -> None:
+def test_base_classes_span_one_direction_less_than_they_are(told) -> None:
     # Their weights sum to zero but for rounding, which has a direction of its own on every processor.
     method = Regularizer()
-    method.fit(rows(BASE, 1), BASE)
-    assert method.weights_ is not None
-    assert method.span_ is not None
-    sizes = torch.linalg.svdvals(method.weights_)
+    method.fit(Samples(rows(BASE, 1), labels=BASE), told)
+    sizes = torch.linalg.svdvals(method.weights)
     assert sizes[3] < 1e-3 * sizes[2]
-    assert method.span_.shape == (9, 3)
+    assert method.span.shape == (9, 3)
 
 
-def taught(old: float, novel: float) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def taught(told, old: float, novel: float) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     method = Regularizer(old=old, novel=novel)
-    method.fit(rows(BASE, 1), BASE)
-    assert method.weights_ is not None
-    assert method.span_ is not None
-    before = method.weights_.clone()
-    method.learn(rows(NOVEL, 2), NOVEL)
-    return before, method.weights_, method.span_
+    method.fit(Samples(rows(BASE, 1), labels=BASE), told)
+    before = method.weights.clone()
+    method.learn(Samples(rows(NOVEL, 2), labels=NOVEL))
+    return before, method.weights, method.span
 
 
-def test_a_strong_pull_keeps_old_weights_and_puts_new_ones_into_the_span() -> None:
-    before, after, span = taught(old=1e4, novel=1e4)
+def test_a_strong_pull_keeps_old_weights_and_puts_new_ones_into_the_span(told) -> None:
+    before, after, span = taught(told, old=1e4, novel=1e4)
     assert torch.allclose(before, after[:4], atol=1e-3)
     assert torch.allclose(after[4:], projected(after[4:], span), atol=1e-3)
-    before, after, span = taught(old=0.0, novel=0.0)
+    before, after, span = taught(told, old=0.0, novel=0.0)
     assert not torch.allclose(before, after[:4], atol=1e-2)
     assert not torch.allclose(after[4:], projected(after[4:], span), atol=1e-2)
 
 
-def test_a_session_ends_where_the_gradient_vanishes() -> None:
+def test_a_session_ends_where_the_gradient_vanishes(told) -> None:
     method = Regularizer()
-    method.fit(rows(BASE, 1), BASE)
-    before, memory, span = method.weights_, method.memory_, method.span_
-    assert before is not None
-    assert memory is not None
-    assert span is not None
-    method.learn(rows(NOVEL, 2), NOVEL)
-    assert method.weights_ is not None
-    W = method.weights_.double().numpy()
+    method.fit(Samples(rows(BASE, 1), labels=BASE), told)
+    before, memory, span = method.weights, method.memory, method.span
+    method.learn(Samples(rows(NOVEL, 2), labels=NOVEL))
+    W = method.weights.double().numpy()
     x = torch.cat([memory, method._prepared(rows(NOVEL, 2))]).double().numpy()
     y = np.concatenate([np.arange(4), NOVEL.numpy()])
     scores = np.exp(x @ W.T)
@@ -74,25 +72,21 @@ def test_a_session_ends_where_the_gradient_vanishes() -> None:
     assert np.abs(gradient).max() < 2e-3
 
 
-def test_every_class_is_tied_to_where_its_own_session_left_it() -> None:
+def test_every_class_is_tied_to_where_its_own_session_left_it(told) -> None:
     method = Regularizer(old=1e4, earlier=1e4)
-    method.fit(rows(BASE, 1), BASE)
-    learnt = [method.weights_]
+    method.fit(Samples(rows(BASE, 1), labels=BASE), told)
+    learnt = [method.weights]
     for first in (4, 5):
         labels = torch.full((3,), first)
-        method.learn(rows(labels, first), labels)
-        learnt.append(method.weights_)
+        method.learn(Samples(rows(labels, first), labels=labels))
+        learnt.append(method.weights)
     base, one, two = learnt
-    assert base is not None
-    assert one is not None
-    assert two is not None
     assert torch.allclose(two[:4], base, atol=1e-3)
     assert torch.allclose(two[:5], one, atol=1e-3)
     free = Regularizer(old=1e4, earlier=0.0)
-    free.fit(rows(BASE, 1), BASE)
+    free.fit(Samples(rows(BASE, 1), labels=BASE), told)
     for first in (4, 5):
         labels = torch.full((3,), first)
-        free.learn(rows(labels, first), labels)
-    assert free.weights_ is not None
-    assert torch.allclose(free.weights_[:4], base, atol=1e-3)
-    assert not torch.allclose(free.weights_[4], one[4], atol=1e-2)
+        free.learn(Samples(rows(labels, first), labels=labels))
+    assert torch.allclose(free.weights[:4], base, atol=1e-3)
+    assert not torch.allclose(free.weights[4], one[4], atol=1e-2)

@@ -1,12 +1,16 @@
-"""The losses of iCaRL, EEIL and LUCIR, written out a row at a time."""
+"""Herding, and the losses of iCaRL, EEIL and LUCIR, written out a row at a time."""
 
 import math
 
+import numpy as np
 import torch
+from torch.nn import functional
 
+from masil.methods import Samples
 from masil.methods.eeil import TEMPERATURE, balanced, distillation
-from masil.methods.icarl import sigmoid_loss
+from masil.methods.icarl import ICaRLLoss, sigmoid_loss
 from masil.methods.lucir import margin_ranking
+from masil.methods.replay import Exemplars, herd
 
 GENERATOR = torch.Generator().manual_seed(0)
 LOGITS, BEFORE = torch.randn(4, 5, generator=GENERATOR), torch.randn(4, 3, generator=GENERATOR)
@@ -24,9 +28,22 @@ def test_icarl_distils_old_classes_and_teaches_new_ones() -> None:
             target = sigmoid(float(BEFORE[i, j])) if j < 3 else float(LABELS[i] == j)
             said = sigmoid(float(LOGITS[i, j]))
             total -= (target * math.log(said) + (1 - target) * math.log(1 - said)) / 4
-    assert math.isclose(float(sigmoid_loss(LOGITS, LABELS, torch.sigmoid(BEFORE))), total, rel_tol=1e-5)
-    alone = torch.nn.BCEWithLogitsLoss(reduction="sum")(LOGITS, torch.eye(5)[LABELS]) / 4
-    assert torch.isclose(sigmoid_loss(LOGITS, LABELS), alone)
+    targets = torch.cat([torch.sigmoid(BEFORE), torch.eye(5)[LABELS][:, 3:]], 1)
+    assert math.isclose(float(sigmoid_loss(LOGITS, targets)), total, rel_tol=1e-5)
+
+
+def test_icarl_judges_every_class_of_a_mixed_image_alone() -> None:
+    loss = ICaRLLoss(scale=4.0).build(2, 2, torch.Generator().manual_seed(0))
+    loss.start_at(torch.eye(2))
+    first, second, half = torch.tensor([0]), torch.tensor([1]), torch.tensor([0.5])
+    right, wrong = -2 * math.log(sigmoid(2)), -2 * math.log(sigmoid(-2))
+    image = torch.tensor([[1.0, 0.0]])
+    for labels, partners, expected in (
+        (first, first, right),
+        (second, second, wrong),
+        (first, second, (right + wrong) / 2),
+    ):
+        assert math.isclose(loss(image, labels, partners, half).item(), expected, rel_tol=1e-6)
 
 
 def test_eeil_distils_every_session_by_itself() -> None:
@@ -44,13 +61,43 @@ def test_eeil_balances_to_the_smallest_class() -> None:
 
 
 def test_lucir_ranks_old_classes_above_the_nearest_new_ones() -> None:
-    z = torch.nn.functional.normalize(torch.randn(4, 6, generator=GENERATOR))
+    z = functional.normalize(torch.randn(4, 6, generator=GENERATOR))
     vectors = torch.randn(7, 6, generator=GENERATOR)
     labels = torch.tensor([0, 4, 2, 6])  # classes 3 … 6 are new
-    cosines = z @ torch.nn.functional.normalize(vectors).T
+    cosines = z @ functional.normalize(vectors).T
     total = 0.0
     for i in (0, 2):
         rivals = sorted((float(c) for c in cosines[i, 3:]), reverse=True)[:2]
         total += sum(max(0.0, 0.5 - float(cosines[i, labels[i]]) + rival) for rival in rivals) / 2
-    assert math.isclose(float(margin_ranking(z, vectors, labels, 3, 0.5, 2)), total, rel_tol=1e-5)
-    assert float(margin_ranking(z, vectors, labels + 3, 3, 0.5, 2)) == 0
+    assert math.isclose(float(margin_ranking(cosines, labels, 3, 0.5, 2)), total, rel_tol=1e-5)
+    assert float(margin_ranking(cosines, torch.full((4,), 5), 3, 0.5, 2)) == 0
+
+
+def herded(z: np.ndarray, most: int) -> list[int]:
+    """Algorithm 4 of iCaRL, step by step."""
+    chosen: list[int] = []
+    for k in range(1, most + 1):
+        distances = {
+            i: np.linalg.norm(z.mean(0) - (z[i] + z[chosen].sum(0)) / k) for i in range(len(z)) if i not in chosen
+        }
+        chosen.append(min(distances, key=distances.__getitem__))
+    return chosen
+
+
+def test_herding_follows_the_algorithm() -> None:
+    z = torch.randn(15, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    assert herd(z, 9).tolist() == herded(z.numpy(), 9)
+    assert sorted(herd(z, 40).tolist()) == list(range(15))
+
+
+def test_each_class_keeps_its_own_and_no_more_than_asked_for() -> None:
+    labels = torch.tensor([1, 0, 1, 0, 1, 0, 1])
+    activations = torch.rand(7, 3, generator=torch.Generator().manual_seed(0))
+    kept = Exemplars.empty(3, each=2)
+    kept.add(Samples(activations, labels=labels), lambda rows: rows)
+    assert kept.labels.tolist() == [0, 0, 1, 1]
+    for row, label in zip(kept.activations, kept.labels, strict=True):
+        assert any(torch.equal(row, image) for image in activations[labels == label])
+    together, both = kept.with_shots(Samples(torch.ones(1, 3), labels=torch.tensor([2])))
+    assert together.shape == (5, 3)
+    assert both.tolist() == [0, 0, 1, 1, 2]

@@ -2,12 +2,12 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from masil.training.head import Network
 from torch import nn
 
 from masil.backbones import create
 from masil.training import Average, Recipe
 from masil.training.average import WeightAverage
-from masil.training.head import Network
 from masil.training.trained import make_head
 
 

@@ -2,12 +2,12 @@ import math
 
 import pytest
 import torch
+from masil.training.head import Head, contrast, keep_free, sigmoids, soft_labels
 from torch.nn import functional
 
 from masil.collapse import cosine_cross_entropy, dot_regression, reserve, reserve_mixed, virtual_prototypes
 from masil.errors import InputError
 from masil.training import Objective
-from masil.training.head import Head, contrast, keep_free, sigmoids, soft_labels
 
 
 def draw(seed: int = 0) -> torch.Generator:

@@ -2,12 +2,12 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from masil.training.head import Network
 from torch import nn
 
 from masil.backbones import create
 from masil.errors import InputError, StorageError
 from masil.training import Recipe, Sgd, Tuning
-from masil.training.head import Network
 from masil.training.muon import Muon
 from masil.training.optimiser import Optimiser, freeze, set_training
 from masil.training.trained import make_head

@@ -2,12 +2,12 @@ from itertools import combinations
 
 import pytest
 import torch
+from masil.training.virtual import count, fused, fusion_shares, starts, turned
 from scipy.stats import beta
 
 from masil.errors import InputError
 from masil.training import Recipe
 from masil.training.batches import seeded
-from masil.training.virtual import count, fused, fusion_shares, starts, turned
 
 
 def recipe(**changes: float) -> Recipe:

@@ -3,13 +3,13 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from masil.training.head import Network
 from torch.nn import functional
 
 from masil.backbones import create
 from masil.data import ArrayImages
 from masil.training import Recipe, Watch
 from masil.training.batches import Batches
-from masil.training.head import Network
 from masil.training.trained import make_head
 from masil.training.watch import activations, measure
 

@@ -70,8 +70,8 @@ class BaseLoss(nn.Module, ABC):
         return means
 
     def start_at(self, means: Tensor) -> None:
-        """Let learnt class vectors begin at the means [k d] of the real classes."""
-        if self.vectors is not None:
+        """Let class vectors that are learnt among the activations begin at the means [k d] of the real classes."""
+        if self.vectors is not None and self.projection is None:
             self.vectors.data.copy_(functional.normalize(self.starts(means)))
 
     def embed(self, activations: Tensor) -> Tensor:

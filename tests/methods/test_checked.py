@@ -1,0 +1,109 @@
+"""What every method may rely on, and what every caller is told."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+import torch
+
+from masil.errors import InputError, UnknownNameError
+from masil.methods import Checked, DCosine, Keeps, Method, Queries, Samples, Teen, make, trains_its_own_base
+
+BASE = Samples(torch.rand(6, 3), labels=torch.arange(3).repeat(2))
+
+
+@dataclass(kw_only=True)
+class Answers(Method):
+    """Gives whatever it is told to."""
+
+    name = "answers"
+    title = "Answers"
+    citation = "none"
+    answer: object = None
+    calls: list[str] = field(init=False, default_factory=list)
+
+    def fit(self, base, task):
+        self.calls.append("fit")
+
+    def learn(self, shots):
+        self.calls.append("learn")
+
+    def predict(self, queries):
+        return self.answer
+
+
+@pytest.mark.parametrize(
+    ("shape", "labels", "sentence"),
+    [
+        ((2, 3), [4, 1], "Class 1 has been taught before; 3 classes are known"),
+        ((2, 3), [3, 5], "The next class is 4, but there is no image of it; classes come in order"),
+        ((2, 3), [3], r"but they have the shapes \[2, 3\] and \[1\]"),
+        ((0, 3), [], r"but they have the shapes \[0, 3\] and \[0\]"),
+        ((2,), [3, 4], r"shape \[2\], but the base session had 3 features"),
+        ((2, 5), [3, 4], r"shape \[2, 5\], but the base session had 3 features; were they computed with the same"),
+    ],
+)
+def test_a_session_that_does_not_fit_is_refused_and_changes_nothing(shape, labels, sentence, task) -> None:
+    method = Checked(Answers())
+    method.fit(BASE, task(3))
+    with pytest.raises(InputError, match=sentence):
+        method.learn(Samples(torch.zeros(shape), labels=torch.tensor(labels, dtype=torch.int64)))
+    assert method.method.calls == ["fit"]
+    assert method.known == 3
+
+
+@pytest.mark.parametrize("answer", [np.array([0, 2]), [0, 2], torch.tensor([0, 2], dtype=torch.int32)])
+def test_whole_numbers_are_taken_however_they_come(answer, task) -> None:
+    method = Checked(Answers(answer=answer))
+    method.fit(BASE, task(3))
+    found = method.predict(Queries(torch.rand(2, 3)))
+    assert found.dtype == torch.int64
+    assert found.tolist() == [0, 2]
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (torch.tensor([0.0, 2.0]), r"torch.float32 of shape \[2\]"),
+        (torch.tensor([0]), r"torch.int64 of shape \[1\]"),
+        (np.zeros((2, 3)), r"torch.float64 of shape \[2, 3\]"),
+        (None, "NoneType"),
+        ("cat", "str"),
+    ],
+)
+def test_answers_that_are_no_classes_are_refused(answer, said, task) -> None:
+    method = Checked(Answers(answer=answer))
+    method.fit(BASE, task(3))
+    with pytest.raises(InputError, match=f"`predict` of 'answers' gave {said}; it must give a whole number for each"):
+        method.predict(Queries(torch.rand(2, 3)))
+
+
+def test_images_are_asked_for_by_those_that_see_them(task) -> None:
+    class Sees(Answers):
+        sees = "images"
+
+    with pytest.raises(InputError, match="'answers' trains on images, but was given activations alone"):
+        Checked(Sees()).fit(BASE, task(3))
+
+
+def test_a_method_is_made_with_its_parameters_which_are_all_recorded(task) -> None:
+    method = make("teen", a=0.3)
+    assert isinstance(method, Teen)
+    assert method.parameters(task()) == {"a": 0.3, "temperature": 16.0}
+    assert make("masil").parameters(task(adapted=True))["balance"] == 0.75
+    assert make("masil", concepts=5).parameters(task()) | {"concepts": 5, "balance": 1.0} == make(
+        "masil", concepts=5
+    ).parameters(task())
+    assert Keeps.EXEMPLARS not in DCosine.keeps
+
+
+def test_wrong_names_are_answered_with_the_nearest() -> None:
+    with pytest.raises(UnknownNameError, match="There is no method called 'ranpack'; did you mean 'ranpac'"):
+        make("ranpack")
+    with pytest.raises(InputError, match="Method 'teen' has no parameter 'temprature'; did you mean 'temperature'"):
+        make("teen", temprature=2.0)
+
+
+def test_what_trains_a_base_session_of_its_own_is_known() -> None:
+    assert not trains_its_own_base(DCosine)
+    assert trains_its_own_base(type(make("alice")))

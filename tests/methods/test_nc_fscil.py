@@ -1,0 +1,135 @@
+"""A projection that is trained onto class vectors, and fine-tuned session by session."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from masil.methods import LearnableCe, MasilPaper, NcCe, NcEtfCf, NcFscil, Queries, Samples
+from masil.methods.nc_fscil import FineTuned, _rate
+
+
+def clusters(classes: range, each: int, seed: int) -> Samples:
+    draw = torch.Generator().manual_seed(seed)
+    centres = torch.rand(20, 24, generator=torch.Generator().manual_seed(0)).pow(4)
+    labels = torch.tensor(classes).repeat_interleave(each)
+    return Samples((centres[labels] + 0.05 * torch.randn(len(labels), 24, generator=draw)).relu(), labels=labels)
+
+
+@pytest.fixture
+def taught(task):
+    def teach(kind: type[FineTuned], **options: float) -> FineTuned:
+        method = kind(steps=60, lr=0.05, session_steps=60, **options)  # type: ignore[arg-type]
+        method.fit(clusters(range(8), 20, 1), task(8, 4))
+        return method
+
+    return teach
+
+
+@pytest.mark.parametrize("kind", [NcFscil, NcCe, LearnableCe])
+def test_the_base_session_draws_embeddings_to_their_vectors(kind: type[FineTuned], taught) -> None:
+    method = taught(kind)
+    tests = clusters(range(8), 30, 2)
+    labels = tests.labels
+    z, vectors = method.geometry(tests)
+    cosines = z @ vectors.T
+    own = cosines.gather(1, labels[:, None])[:, 0]
+    others = (cosines.sum(1) - own) / 7
+    torch.testing.assert_close(z.norm(dim=1), torch.ones(len(z)))
+    assert float(own.mean()) > (0.75 if kind is NcFscil else 0.45)  # .82, and .54 or more, to .01 on other draws
+    assert float(others.abs().max()) < 0.25
+    assert float((method.predict(tests) == labels).float().mean()) > 0.95
+
+
+@pytest.mark.parametrize("kind", [NcFscil, NcCe])
+def test_a_frame_stays_where_it_is_and_has_room_for_all_classes(kind: type[FineTuned], taught) -> None:
+    method = taught(kind)
+    before = method.vectors.clone()
+    off = before @ before.T - torch.eye(12)
+    torch.testing.assert_close(off, torch.full((12, 12), -1 / 11).fill_diagonal_(0), atol=1e-5, rtol=0)
+    method.learn(clusters(range(8, 12), 5, 3))
+    assert torch.equal(method.vectors, before)
+
+
+def test_learnt_vectors_move_and_new_ones_start_at_their_means(taught) -> None:
+    method = taught(LearnableCe, session_lr=0.0)
+    shots = clusters(range(8, 10), 5, 3)
+    means = torch.stack([shots.activations[shots.labels == c].mean(0) for c in (8, 9)])
+    method.learn(shots)
+    z, vectors = method.geometry(Queries(means))
+    torch.testing.assert_close(vectors[8:], z)
+    moving = taught(LearnableCe, session_lr=0.05)
+    before = moving.vectors.clone()
+    moving.learn(shots)
+    assert not torch.allclose(moving.vectors[:8], before)
+
+
+def test_fine_tuning_teaches_what_the_frame_alone_cannot_know(taught) -> None:
+    still, moved = taught(NcFscil, session_lr=0.0), taught(NcFscil)
+    tested = clusters(range(12), 30, 5)
+    labels = tested.labels
+    for method in (still, moved):
+        method.learn(clusters(range(8, 12), 5, 3))
+    novel = labels >= 8
+    right = [(method.predict(tested) == labels)[novel].float().mean() for method in (still, moved)]
+    assert float(right[1]) > 0.9 > 0.5 > float(right[0])
+
+
+def test_the_scale_of_activations_does_not_matter(task, taught) -> None:
+    base = clusters(range(8), 20, 1)
+    scaled = NcFscil(steps=60, lr=0.05)
+    scaled.fit(Samples(64 * base.activations, labels=base.labels), task(8, 4))
+    torch.testing.assert_close(
+        scaled.geometry(Queries(64 * base.activations))[0], taught(NcFscil).geometry(base)[0], atol=1e-4, rtol=1e-4
+    )
+
+
+def test_a_frame_of_the_base_classes_is_given_with_g_for_plain_activations() -> None:
+    base = clusters(range(8), 20, 1)
+    method = NcFscil(steps=60, lr=0.05)
+    g, frame = method.fit_base_frame(base, 0)
+    torch.testing.assert_close(g(base.activations), method.geometry(base)[0], atol=1e-5, rtol=1e-4)
+    assert len(frame) == 8
+    assert float((functional.normalize(g(base.activations)) * frame[base.labels]).sum(1).mean()) > 0.75
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_concepts_alone_and_concepts_as_a_prior_differ_only_in_novel_vectors(task) -> None:
+    alone, prior = NcEtfCf(steps=60, lr=0.05), MasilPaper(steps=60, lr=0.05)
+    base, shots = clusters(range(8), 20, 1), clusters(range(8, 10), 5, 3)
+    for method in (alone, prior):
+        method.fit(base, task(8))
+        method.learn(shots)
+    (z, one), (_, other) = alone.geometry(shots), prior.geometry(shots)
+    assert torch.equal(one[:8], other[:8])
+    torch.testing.assert_close(one[:8] @ one[:8].T, torch.full((8, 8), -1 / 7).fill_diagonal_(1), atol=1e-5, rtol=0)
+    means = torch.stack([z[shots.labels == c].mean(0) for c in (8, 9)])
+    nearer = (functional.normalize(means) * other[8:]).sum(1) - (functional.normalize(means) * one[8:]).sum(1)
+    assert bool((nearer > 0).all())
+
+
+def test_the_rate_rises_then_falls_to_a_hundredth() -> None:
+    assert [_rate(done, 0.1) for done in (0.0, 0.05, 0.1)] == pytest.approx([0, 0.5, 1])
+    assert _rate(1.0, 0.1) == pytest.approx(0.01)
+    assert _rate(0.5, 0.0) == pytest.approx(0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi / 2)))
+
+
+def test_earlier_novel_means_are_replayed_as_often_as_there_have_been_sessions(
+    monkeypatch: pytest.MonkeyPatch, task
+) -> None:
+    for repeat, expected in ((True, [0, 2, 6]), (False, [0, 1, 2])):
+        method = NcFscil(steps=5, session_steps=5, repeat=repeat)
+        method.fit(clusters(range(8), 20, 1), task(8, 4))
+        replayed = []
+        plain = method._train
+
+        def train(rows: Tensor, labels: Tensor, *rest: object, plain=plain, replayed=replayed, **more: object) -> None:
+            replayed.append(int((labels >= 8).sum()) - 5)
+            plain(rows, labels, *rest, **more)
+
+        monkeypatch.setattr(method, "_train", train)
+        for label in (8, 9, 10):
+            method.learn(clusters(range(label, label + 1), 5, label))
+        assert replayed == expected
