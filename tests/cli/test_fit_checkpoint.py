@@ -8,13 +8,13 @@ from starlette.testclient import TestClient
 from masil.data import Augmentation, read_folder
 from masil.errors import InputError
 from masil.studio import create_app
-from masil.training import MuonSettings, Objective, Recipe, Sgd, Watch, train
+from masil.training import FrameLoss, MuonSettings, Recipe, Sgd, Watch, train
 
 CLASSES = {f"class {number}": number for number in range(12)}
 RECIPE = Recipe(
     name="tiny", stages=((6, 16),), backbone="resnet20", width=0.5, framing=(16, 16), batch=16, sgd=Sgd(lr=0.05),
     muon=MuonSettings(lr=0.05), augmentation=Augmentation(crop="pad", pad=1), watch=Watch(nc_every=0), compile=False,
-    objective=Objective(cosine=0.0, dot=1.0, embedding=16),
+    loss=FrameLoss(embedding=16).to_json(),
 )  # fmt: skip
 
 

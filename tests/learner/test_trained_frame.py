@@ -13,7 +13,7 @@ from torch.nn.functional import normalize as unit
 from masil.data import ArrayImages, Augmentation
 from masil.errors import InputError, StorageError
 from masil.learner import Masil, export_onnx, tune
-from masil.training import MuonSettings, Objective, Recipe, Sgd, Trained, Watch, compact, load_trained, train
+from masil.training import FrameLoss, MuonSettings, Recipe, Sgd, Trained, Watch, compact, load_trained, train
 
 CLASSES = 12  # so that "class 10" and "class 11" sort before "class 2"
 NAMES = tuple(f"class {number}" for number in range(CLASSES))
@@ -28,7 +28,7 @@ RECIPE = Recipe(
     sgd=Sgd(lr=0.05),
     muon=MuonSettings(lr=0.05),
     augmentation=Augmentation(crop="pad", pad=1),
-    objective=Objective(cosine=0.0, dot=1.0, embedding=16),
+    loss=FrameLoss(embedding=16).to_json(),
     watch=Watch(nc_every=0),
     compile=False,
 )

@@ -1,5 +1,6 @@
 import pytest
 import torch
+from scipy.stats import beta
 from torch.nn import functional
 
 from masil.errors import InputError
@@ -45,11 +46,14 @@ def test_a_share_of_the_rows_is_fused_and_pairs_begin_halfway() -> None:
 
 
 def test_fusion_shares_are_central_draws_of_a_beta_distribution() -> None:
-    shares = fusion_shares(4000, seeded())
-    assert float(shares.min()) >= 0.4
-    assert float(shares.max()) <= 0.6
-    # Beta(20, 20) has a standard deviation of .078; what lies outside [.4, .6], a fifth, becomes ½.
-    assert 0.15 < float((shares == 0.5).float().mean()) < 0.26
+    drawn = fusion_shares(20_000, seeded())
+    assert 0.4 <= float(drawn.min()) <= float(drawn.max()) <= 0.6
+    reference = beta(20, 20)
+    outside = 2 * reference.cdf(0.4)
+    assert float((drawn == 0.5).float().mean()) == pytest.approx(outside, abs=0.01)
+    for level in (0.42, 0.47, 0.53):
+        expected = reference.cdf(level) - reference.cdf(0.4) + (outside if level > 0.5 else 0)
+        assert float((drawn < level).float().mean()) == pytest.approx(expected, abs=0.01)
 
 
 def test_central_means_leave_out_what_is_far_from_the_centre() -> None:

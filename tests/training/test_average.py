@@ -2,19 +2,19 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from masil.training.head import Network
 from torch import nn
 
 from masil.backbones import create
 from masil.training import Average, Recipe
 from masil.training.average import WeightAverage
-from masil.training.trained import make_head
+from masil.training.loss import Network
+from masil.training.trained import built_loss
 
 
 @pytest.fixture
 def network(tiny: Callable[..., Recipe]) -> Network:
     backbone = create("resnet20", width=0.5)
-    return Network(backbone, make_head(backbone.features, 3, tiny()))
+    return Network(backbone, built_loss(backbone.features, 3, tiny()))
 
 
 def walk(network: Network, average: WeightAverage, steps: int) -> list[torch.Tensor]:

@@ -6,8 +6,9 @@ import torch
 
 from masil.data import ArrayImages
 from masil.errors import DataError, InputError
+from masil.methods.alice import AliceLoss
 from masil.training import Mixing, Recipe, Watch
-from masil.training.batches import Batches, count_classes, mixed, seeded
+from masil.training.batches import Batches, count_classes, mixed, seeded, turned
 
 Make = Callable[..., Recipe]
 Patterns = Callable[..., ArrayImages]
@@ -94,7 +95,20 @@ def test_the_key_knows_images_labels_and_size(patterns: Patterns, tiny: Make) ->
 
 
 def test_fused_images_are_of_virtual_classes(patterns: Patterns, tiny: Make) -> None:
-    batches = Batches(patterns(), tiny(fused=1.0), 16, CPU)
+    batches = Batches(patterns(), tiny(loss=AliceLoss(fused=1.0).to_json()), 16, CPU)
     labels = torch.cat([batches(0, step, batches.order(0)).labels for step in range(batches.steps)])
     assert int(labels.max()) < 4 + 6
     assert float((labels >= 4).float().mean()) > 0.5
+
+
+def test_turned_images_become_virtual_classes() -> None:
+    pixels = torch.arange(8 * 3 * 4 * 4, dtype=torch.uint8).reshape(8, 3, 4, 4)
+    labels = torch.arange(8) % 2
+    found, virtual = turned(pixels, labels, 1.0, 2, seeded(0))
+    assert set((virtual // 2).tolist()) <= {1, 2, 3}
+    assert torch.equal(virtual % 2, labels)
+    for image, original, quarter in zip(found, pixels, virtual // 2, strict=True):
+        assert torch.equal(image, original.rot90(int(quarter), (1, 2)))
+    still, same = turned(pixels, labels, 0.0, 2, seeded(0))
+    assert torch.equal(still, pixels)
+    assert torch.equal(same, labels)

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from masil.data import ArrayImages
-from masil.training import Average, Mixing, Objective, Recipe, Watch, train
+from masil.training import Average, FrameLoss, Mixing, Recipe, Watch, train
 from masil.training.checkpoint import FILE, read_checkpoint
 
 
@@ -46,7 +46,7 @@ def test_a_killed_run_ends_at_the_same_bits(
     recipe = tiny(
         stages=((3, 8), (3, 16)),
         mixing=Mixing(mixup=0.3, cutmix=0.3),
-        objective=Objective(cosine=1.0, dot=0.5, embedding=16),
+        loss=FrameLoss(embedding=16).to_json(),
         average=Average("ema", decay=0.9),
         watch=Watch(holdout=2, nc_every=3, nc_images=4),
     )

@@ -2,22 +2,22 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from masil.training.head import Network
 from torch import nn
 
 from masil.backbones import create
 from masil.errors import InputError, StorageError
 from masil.training import Recipe, Sgd, Tuning
+from masil.training.loss import Network
 from masil.training.muon import Muon
 from masil.training.optimiser import Optimiser, freeze, set_training
-from masil.training.trained import make_head
+from masil.training.trained import built_loss
 
 Make = Callable[..., Recipe]
 
 
 def network(recipe: Recipe, backbone: str = "resnet20") -> Network:
     made = create(backbone, width=recipe.width).requires_grad_(True)
-    return Network(made, make_head(made.features, 3, recipe))
+    return Network(made, built_loss(made.features, 3, recipe))
 
 
 def give_gradients(module: nn.Module) -> None:

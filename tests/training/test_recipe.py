@@ -5,7 +5,10 @@ import pytest
 
 from masil.backbones import BACKBONES
 from masil.errors import InputError, UnknownNameError
-from masil.training import RECIPES, Mixing, MuonSettings, Objective, Recipe, Sgd, Tuning, recipe
+from masil.methods.alice import AliceLoss
+from masil.methods.fact import FactLoss
+from masil.methods.icarl import ICaRLLoss
+from masil.training import RECIPES, BaseLoss, CosineLoss, FrameLoss, Mixing, MuonSettings, Recipe, Sgd, Tuning, recipe
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -69,14 +72,36 @@ def test_values_out_of_range_are_said() -> None:
         Recipe("x", ((1, 8),), batch=1)
     with pytest.raises(InputError, match="together more than all"):
         Mixing(mixup=0.6, cutmix=0.6)
-    with pytest.raises(InputError, match="no class is learnt"):
-        Objective(cosine=0.0, dot=0.0)
     with pytest.raises(InputError, match="`lr` is -1, but must be at least 0"):
         Sgd(lr=-1)
     with pytest.raises(InputError, match="a share lies in"):
         Recipe("x", ((1, 8),), rotated=1.5)
     with pytest.raises(UnknownNameError, match="frame"):
-        Objective(frame="pentagon")
+        Recipe("x", ((1, 8),), loss={"name": "frame", "frame_shape": "pentagon"})
+    with pytest.raises(InputError, match="The loss 'alice' makes virtual classes of its own; set `rotated` to 0"):
+        Recipe("x", ((1, 8),), rotated=0.5, loss=AliceLoss().to_json())
+
+
+@pytest.mark.parametrize(
+    ("objective", "fused", "expected"),
+    [
+        ({}, 0.0, CosineLoss()),
+        ({"cosine": 1.0, "smoothing": 0.1, "cosine_scale": 8.0, "start": "means"}, 0.0,
+         CosineLoss(smoothing=0.1, scale=8.0, start="means")),
+        ({"cosine": 0.0, "dot": 1.0, "embedding": 64, "reserve": 20}, 0.0, FrameLoss(embedding=64, reserve=20)),
+        ({"cosine": 0.0, "binary": 1.0, "cosine_scale": 16.0}, 0.0, ICaRLLoss()),
+        ({"prototypes": 40, "prototype_weight": 0.5}, 0.0, FactLoss(prototypes=40, weight=0.5)),
+        ({"margin": 0.4, "cosine_scale": 30.0}, 0.5, AliceLoss()),
+    ],
+)  # fmt: skip
+def test_recipes_of_version_1_are_read(objective: dict[str, object], fused: float, expected: BaseLoss) -> None:
+    old = {"version": 1, "name": "x", "stages": [[1, 8]], "objective": objective, "fused": fused}
+    assert Recipe.from_json(old) == Recipe("x", ((1, 8),), loss=expected.to_json())
+
+
+def test_a_sum_of_losses_of_version_1_is_refused() -> None:
+    with pytest.raises(InputError, match=r"adds up several losses \(cosine, dot\); name one"):
+        Recipe.from_json({"version": 1, "name": "x", "stages": [[1, 8]], "objective": {"dot": 1.0}})
 
 
 def test_differences_name_the_field_and_both_values() -> None:

@@ -13,9 +13,11 @@ from masil.errors import DataError, DeviceError, InputError, StorageError, Unkno
 from masil.training import (
     RECIPES,
     Average,
+    BaseLoss,
+    CosineLoss,
     DivergedError,
+    FrameLoss,
     Mixing,
-    Objective,
     Recipe,
     Sgd,
     Trained,
@@ -52,24 +54,24 @@ def same_weights(one: Trained, other: Trained) -> bool:
 
 
 @pytest.mark.parametrize(
-    "objective",
+    "loss",
     [
-        Objective(),
-        Objective(cosine=0.0, dot=1.0, embedding=16),
-        Objective(cosine=0.5, dot=0.5, contrast=0.1, embedding=16),
+        CosineLoss(),
+        FrameLoss(embedding=16),
+        CosineLoss(contrast=0.1, smoothing=0.1),
     ],
     ids=["cosine", "dot", "all"],
 )
-def test_it_learns_what_can_be_learnt(patterns: Patterns, tiny: Make, tmp_path: Path, objective: Objective) -> None:
+def test_it_learns_what_can_be_learnt(patterns: Patterns, tiny: Make, tmp_path: Path, loss: BaseLoss) -> None:
     images = patterns(per_class=40)
     train_on, others = images.subset(range(96)), images.subset(range(96, 160))
-    recipe = tiny(stages=((5, 8), (8, 16)), objective=objective, average=Average("last", epochs=3))
+    recipe = tiny(stages=((5, 8), (8, 16)), loss=loss.to_json(), average=Average("last", epochs=3))
     result = run(train_on, recipe, tmp_path)
     assert accuracy(result, others) > 0.9
     assert result.history[-1]["loss"] < 0.5 * result.history[0]["loss"]
     assert not result.backbone.training
     assert result.class_vectors.shape[0] == 4
-    assert (result.projection is None) == (objective.dot == 0)
+    assert (result.projection is None) == (loss.name == "cosine")
 
 
 def test_turned_and_mixed_images_leave_the_real_classes(patterns: Patterns, tiny: Make, tmp_path: Path) -> None:
@@ -209,7 +211,7 @@ def test_bad_input_is_said_before_anything_is_written(patterns: Patterns, tiny: 
     with pytest.raises(InputError, match="without gaps"):
         run(images.relabel(images.labels * 2), tiny(), tmp_path)
     with pytest.raises(InputError, match="simplex of 16 classes needs at least 15 features but there are 8"):
-        run(images, tiny(rotated=0.5, objective=Objective(cosine=0.0, dot=1.0, embedding=8)), tmp_path)
+        run(images, tiny(rotated=0.5, loss=FrameLoss(embedding=8).to_json()), tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -230,7 +232,7 @@ def test_a_backbone_of_ones_own_is_tuned_gently(patterns: Patterns, tiny: Make, 
     own = create("resnet20", width=0.5, framing=(16, 16), seed=7)
     before = {name: value.clone() for name, value in own.state_dict().items()}
     tuning = Tuning(frozen=("conv1", "layer1"), freeze_batch_norm=True, rates={"": 0.1})
-    recipe = tiny(stages=((1, 16),), tuning=tuning, objective=Objective(start="means"), muon=None)
+    recipe = tiny(stages=((1, 16),), tuning=tuning, loss=CosineLoss(start="means").to_json(), muon=None)
     result = run(patterns(), recipe, tmp_path, backbone=own)
     assert result.backbone is own
     changed = {name for name, value in own.state_dict().items() if not torch.equal(value, before[name])}

@@ -3,14 +3,14 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from masil.training.head import Network
 from torch.nn import functional
 
 from masil.backbones import create
 from masil.data import ArrayImages
 from masil.training import Recipe, Watch
 from masil.training.batches import Batches
-from masil.training.trained import make_head
+from masil.training.loss import Network
+from masil.training.trained import built_loss
 from masil.training.watch import activations, measure
 
 
@@ -22,7 +22,7 @@ def batches(patterns: Callable[..., ArrayImages], tiny: Callable[..., Recipe]) -
 @pytest.fixture
 def network(batches: Batches) -> Network:
     backbone = create("resnet20", width=0.5)
-    return Network(backbone, make_head(backbone.features, batches.classes, batches.recipe))
+    return Network(backbone, built_loss(backbone.features, batches.classes, batches.recipe))
 
 
 def test_activations_do_not_depend_on_the_chunk(

@@ -25,7 +25,7 @@ class Estimator(ABC):
     def _parameters(cls) -> dict[str, inspect.Parameter]:
         return {name: each for name, each in inspect.signature(cls).parameters.items() if name != "self"}
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002  no parameter has parameters of its own
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Give every parameter by name."""
         return {name: getattr(self, name) for name in self._parameters()}
 

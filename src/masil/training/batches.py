@@ -11,7 +11,7 @@ from torch import Tensor
 
 from masil.data import Augmentation, Framing, Images, augment, cutmix, mixup
 from masil.errors import DataError, InputError
-from masil.training.loss import BaseLoss
+from masil.training.loss import make_loss
 from masil.training.recipe import Mixing, Recipe
 
 
@@ -28,8 +28,9 @@ class Batch(NamedTuple):
 class Batches:
     """The images of a base session on the training device, without those held out."""
 
-    def __init__(self, images: Images, recipe: Recipe, side: int, device: torch.device, loss: BaseLoss) -> None:
-        self.recipe, self.loss = recipe, loss
+    def __init__(self, images: Images, recipe: Recipe, side: int, device: torch.device) -> None:
+        self.recipe = recipe
+        self.loss = make_loss(recipe.loss)  # for its views
         self.device = device
         self.classes = count_classes(images)
         self.key = _key(images, side)

@@ -14,7 +14,6 @@ from masil.training.batches import Batches, read_names
 from masil.training.checkpoint import FILE, read_checkpoint
 from masil.training.distributed import World, joined, own_device
 from masil.training.engine import choose_engine, share_cores
-from masil.training.loss import make_loss
 from masil.training.recipe import Recipe
 from masil.training.recipes import recipe as recipe_called
 from masil.training.session import Session
@@ -47,7 +46,7 @@ def train(
     with joined(target) as world:
         share_cores(world)
         plain = _start(recipe) if backbone is None else backbone
-        batches = Batches(images, recipe, plain.framing.resize, target, make_loss(recipe.loss))
+        batches = Batches(images, recipe, plain.framing.resize, target)
         world.check_batch(batches.batch)
         engine = choose_engine(target, precision, recipe, batches.steps, world)
         called = None if names is None else read_names(names, batches.classes)
