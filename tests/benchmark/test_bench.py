@@ -20,6 +20,7 @@ from masil.benchmark import bench, read_run, run
 from masil.benchmark.child import end_children
 from masil.errors import InputError, StorageError, UnknownNameError
 from masil.methods import METHODS, DCosine, Teen
+from masil.protocol import Protocol
 
 FEWEST = 16  # images that a session is tested on: four of each base class
 GRID = importlib.import_module("masil.benchmark.grid")
@@ -27,42 +28,43 @@ GRID = importlib.import_module("masil.benchmark.grid")
 # Methods of a user's own, in a module of their own: children and clusters find it on the path.
 MODULE = """
     import os
+    from dataclasses import dataclass
     import torch
     from masil.methods import Method
 
     class Silent(Method):
+        name = title = "silent"
         citation = "none"
 
-        def fit(self, activations, labels):
+        def fit(self, base, task):
             pass
 
-        def learn(self, activations, labels):
+        def learn(self, shots):
             pass
 
-        def predict(self, activations):
-            return torch.zeros(len(activations), dtype=torch.int64)
+        def predict(self, queries):
+            return torch.zeros(len(queries), dtype=torch.int64)
 
     class Dies(Silent):
-        def learn(self, activations, labels):
+        def learn(self, shots):
             os._exit(7)
 
     class Raises(Silent):
-        def learn(self, activations, labels):
+        def learn(self, shots):
             raise RuntimeError("the moon is full")
 
+    @dataclass(kw_only=True)
     class FailsLater(Silent):
-        def __init__(self, *, total=None, seed=0, marker=""):
-            super().__init__(total=total, seed=seed)
-            self.marker = marker
+        marker: str = ""
 
-        def learn(self, activations, labels):
-            if int(labels.min()) == 4:  # the first session of a draw
+        def learn(self, shots):
+            if int(shots.labels.min()) == 4:  # the first session of a draw
                 if os.path.exists(self.marker):
                     raise RuntimeError("the moon is full")
                 open(self.marker, "w").close()
 
     class Unmade(Silent):
-        def __init__(self, *, total=None, seed=0):
+        def __init__(self):
             raise RuntimeError("no moon at all")
 """
 SCRIPT = """
@@ -77,7 +79,7 @@ SCRIPT = """
     CELLS = Path("out/cells")
 
     class Slow(Silent):  # from the second cell on
-        def learn(self, activations, labels):
+        def learn(self, shots):
             if CELLS.exists():
                 Path("under way").touch()
                 time.sleep(60)
@@ -107,10 +109,10 @@ def _children(bad):
     end_children()
 
 
-def in_this_process(task: bytes, arrays):
+def in_this_process(task: bytes, parts):
     """Play a packed cell without a child, so that what a test has patched holds for it."""
     function, arguments = pickle.loads(task)
-    return function(*arguments, **arrays)
+    return function(*arguments, **parts)
 
 
 def assert_same_answers(one, other) -> None:
@@ -210,8 +212,8 @@ def test_an_engine_that_loses_workers_is_asked_again_but_not_for_ever(
 def test_cells_come_home_where_there_is_no_shared_disk(
     setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(GRID, "pack", lambda function, cell, *rest: (replace(cell, file=None), rest))
-    monkeypatch.setattr(GRID, "in_child", lambda task, arrays: task[0].play(*task[1], **arrays))
+    monkeypatch.setattr(GRID, "pack", lambda function, cell: replace(cell, file=None))
+    monkeypatch.setattr(GRID, "in_child", lambda cell, parts: cell.play(**parts))
     bench(setting, ["d-cosine"], 1, out=tmp_path, jobs=1)
     (file,) = (tmp_path / "cells").glob("d-cosine-draw-0-*.json")
     assert json.loads(file.read_text())["format"] == "masil-cell"
@@ -334,16 +336,14 @@ def test_a_method_with_a_base_session_of_its_own_trains_it(
     bad, setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog
 ) -> None:
     class Own(bad.Silent):
-        needs_base_training = True
-
-        def recipe(self, usual: str, base: int) -> str:
-            return f"{usual} for {base} of {self.total}, but mine"
+        def base_session(self, usual: str, protocol: Protocol) -> str:
+            return f"{usual} for {protocol.base_classes} of {protocol.classes}, but mine"
 
     given = []
 
     def trained(shared, recipe, folder):
         given.append((recipe, folder))
-        return replace(shared, recipe="mine", weights="mine")
+        return replace(shared, weights="mine")
 
     monkeypatch.setattr(GRID, "with_base", trained)
     monkeypatch.setattr(GRID, "recipe_called", lambda name: name)

@@ -2,33 +2,35 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from masil.benchmark.material import Joined, lessons, materials
+from masil.benchmark.material import Joined, draw_data, session_data
 from masil.data import ArrayImages, Framing
 from masil.protocol import sessions
 
 FRAMING = Framing(4, 4)
 
 
-def test_lessons_are_the_sessions_of_the_protocol(setting) -> None:
-    arrays = materials(setting, [3])[3]
-    for session, lesson in zip(
-        sessions(setting.protocol, setting.dataset, 3), lessons(setting.protocol, arrays), strict=True
-    ):
-        assert lesson.number == session.number
-        for images, activations, labels in (
-            (session.train, lesson.activations, lesson.labels),
-            (session.test, lesson.tests, lesson.truth),
+def test_a_draw_is_dealt_out_as_the_sessions_of_the_protocol(setting) -> None:
+    drawn = draw_data(setting, [3], images=True)[3]
+    expected = sessions(setting.protocol, setting.dataset, 3)
+    for session, data in zip(expected, session_data(setting.protocol, drawn), strict=True):
+        assert data.number == session.number
+        for images, shown, labels in (
+            (session.train, data.taught, data.taught.labels),
+            (session.test, data.tests, data.truth),
         ):
+            pixels = images.load(slice(None), FRAMING)
             assert torch.equal(labels, images.labels)
-            assert torch.equal(activations, images.load(slice(None), FRAMING).flatten(1) / 255)
+            assert torch.equal(shown.activations, pixels.flatten(1) / 255)
+            assert torch.equal(shown.images.load(slice(None), FRAMING), pixels)
 
 
 def test_draws_share_what_is_not_theirs(setting) -> None:
-    found = materials(setting, [0, 1])
+    found = draw_data(setting, [0, 1])
     assert setting.store.asked == [24, 32, 12, 12]
-    assert found[0]["base"] is found[1]["base"]
-    assert found[0]["tests"] is found[1]["tests"]
-    assert not (found[0]["shots"] == found[1]["shots"]).all()
+    assert found[0].base is found[1].base
+    assert found[0].tests is found[1].tests
+    assert not (found[0].shots == found[1].shots).all()
+    assert found[0].images is None
 
 
 @given(st.data())

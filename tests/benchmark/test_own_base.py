@@ -8,7 +8,7 @@ from masil.data import ArrayImages, Dataset
 from masil.protocol import Protocol
 from masil.training import MuonSettings, Recipe, Watch
 
-OWN = ["d-negcosine", "alice", "fact", "icarl"]
+OWN = ["nc-fscil", "learnable-ce", "d-negcosine", "alice", "fact", "icarl"]
 
 
 def test_a_grid_with_a_recipe_trains_each_in_its_own_way(tmp_path: Path) -> None:

@@ -8,32 +8,30 @@ import torch
 
 from masil.benchmark import RunRecord, read_run, run
 from masil.errors import InputError, StorageError, UnknownNameError
-from masil.methods import DCosine, Method
+from masil.methods import DCosine, Method, Queries, Samples, Task
 
 
 class Stops(Method):
     """Nearest mean, until someone presses Ctrl-C in draw `at`."""
 
+    name = title = "stops"
     citation = "none"
     played = fitted = 0
     at = 99
 
-    def __init__(self, *, total: int | None = None, seed: int = 0) -> None:
-        super().__init__(total=total, seed=seed)
-        self.inner = DCosine(total=total, seed=seed)
-
-    def fit(self, activations: torch.Tensor, labels: torch.Tensor) -> None:
+    def fit(self, base: Samples, task: Task) -> None:
         type(self).fitted += 1
-        self.inner.fit(activations, labels)
+        self.inner = DCosine()
+        self.inner.fit(base, task)
 
-    def learn(self, activations: torch.Tensor, labels: torch.Tensor) -> None:
-        type(self).played += int(labels.min()) == 4  # the first session of a draw
+    def learn(self, shots: Samples) -> None:
+        type(self).played += int(shots.labels.min()) == 4  # the first session of a draw
         if type(self).played > type(self).at:
             raise KeyboardInterrupt
-        self.inner.learn(activations, labels)
+        self.inner.learn(shots)
 
-    def predict(self, activations: torch.Tensor) -> torch.Tensor:
-        return self.inner.predict(activations)
+    def predict(self, queries: Queries) -> torch.Tensor:
+        return self.inner.predict(queries)
 
 
 @pytest.fixture

@@ -29,6 +29,7 @@ from masil.benchmark.setting import Draws, Setting, prepare, with_base
 from masil.errors import InputError, MasilError
 from masil.files import write_bytes, write_json
 from masil.hardware import usable_cores
+from masil.methods import trains_its_own_base
 from masil.progress import bar
 from masil.protocol import Protocol
 from masil.training import Recipe
@@ -167,11 +168,14 @@ def _write(
 
 def _own(setting: Setting, entry: Entry, usual: Recipe | None, folder: Path) -> Setting:
     """Give a method the shared backbone, or one whose base session it has trained in its own way."""
+    if not trains_its_own_base(entry.factory):
+        return setting
     if usual is None:
+        LOG.warning(
+            "'%s' trains a base session of its own, but has the shared backbone here: no recipe is given.", entry.name
+        )
         return setting
     recipe = own_recipe(entry.factory, usual, setting.protocol, entry.given)
-    if recipe == usual:
-        return setting
     return with_base(setting, recipe, folder / f"base-{view_folder(folder, entry).name}")
 
 
