@@ -20,9 +20,10 @@ SHOTS = 5
 SMALLER: dict[str, dict[str, Any]] = {"ranpac": {"features": 200}, "masil": {"concepts": 16}}
 LOOSE = ("regularizer",)  # ties to old weights are soft, so base classes give way: .89, and .84 to .90 on other draws
 ON_A_BASE_FRAME = ("masil-paper", "nc-etf-cf")  # all embeddings are drawn to eight vectors; that is what they show
+SEEN = [name for name, method in METHODS.items() if method.sees == "activations"]  # the others: test_network.py
 pytestmark = [
     # One process plays a method for all of its tests.
-    pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in METHODS]),
+    pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in SEEN]),
     pytest.mark.usefixtures("one_thread"),
     pytest.mark.filterwarnings("ignore::masil.concepts.NMFConvergenceWarning"),
 ]

@@ -9,7 +9,7 @@ from masil.methods.eeil import EEIL
 from masil.methods.fact import Fact
 from masil.methods.fecam import FeCAM
 from masil.methods.fixed_classifier import FixedClassifier
-from masil.methods.icarl import ICaRL
+from masil.methods.icarl import ICaRL, ICaRLNetwork
 from masil.methods.lucir import Lucir
 from masil.methods.masil import MasilMethod, MasilPaper, NcEtfCf
 from masil.methods.method import Geometry, Keeps, Method, NearestVector, Queries, Samples, Task, state

@@ -17,7 +17,7 @@ from masil.methods.eeil import EEIL
 from masil.methods.fact import Fact, FactLoss
 from masil.methods.fecam import FeCAM
 from masil.methods.fixed_classifier import FixedClassifier
-from masil.methods.icarl import ICaRL, ICaRLLoss
+from masil.methods.icarl import ICaRL, ICaRLLoss, ICaRLNetwork
 from masil.methods.lucir import Lucir
 from masil.methods.masil import MasilMethod, MasilPaper, NcEtfCf
 from masil.methods.method import Method
@@ -30,7 +30,7 @@ from masil.training import LOSSES
 
 _OWN: tuple[type[Method], ...] = (
     MasilMethod, MasilPaper, NcEtfCf, NcFscil, NcCe, LearnableCe, DCosine, DNegCosine, FixedClassifier, Regularizer,
-    Cec, Teen, FeCAM, RanPAC, Alice, Fact, ICaRL, EEIL, Lucir,
+    Cec, Teen, FeCAM, RanPAC, Alice, Fact, ICaRL, ICaRLNetwork, EEIL, Lucir,
 )  # fmt: skip
 METHODS: Registry[type[Method]] = Registry("masil.methods", {method.name: method for method in _OWN})
 for _loss in (AliceLoss, FactLoss, ICaRLLoss):
