@@ -18,7 +18,7 @@ from masil.errors import InputError, StorageError, UnknownNameError
 from masil.hardware import Hardware, torch_version
 from masil.hardware.answers import keep
 from masil.hardware.machine import key
-from masil.methods import DCosine
+from masil.methods import DCosine, Samples
 from masil.protocol import PROTOCOLS, Protocol
 from masil.report import write_report
 from masil.training import RECIPES, Recipe, save_weights
@@ -139,11 +139,11 @@ def test_ctrl_c_is_exit_code_130_and_keeps_finished_draws(
 ) -> None:
     plain, sessions = DCosine.learn, []
 
-    def stopping(method: DCosine, activations: torch.Tensor, labels: torch.Tensor) -> None:
-        sessions.append(int(labels.min()))
+    def stopping(method: DCosine, shots: Samples) -> None:
+        sessions.append(int(shots.labels.min()))
         if len(sessions) > SHAPE.sessions:  # in the second draw
             raise KeyboardInterrupt
-        plain(method, activations, labels)
+        plain(method, shots)
 
     monkeypatch.setattr(DCosine, "learn", stopping)
     monkeypatch.setattr(sys, "argv", ["masil", "run", *options, "--draws", "2", "--out", "out"])
