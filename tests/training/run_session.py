@@ -16,20 +16,20 @@ import torch
 
 from masil.data import ArrayImages
 from masil.training import Recipe, train
-from masil.training.session import Session
+from masil.training.session import TrainingRun
 
 source, folder = Path(sys.argv[1]), Path(sys.argv[2])
 every, hold = (int(number) for number in [*sys.argv[3:], "0", "0"][:2])
 saves = itertools.count(1)
 
 
-def save(session: Session, keep: Callable[[Session], None] = Session.save) -> None:
+def save(session: TrainingRun, keep: Callable[[TrainingRun], None] = TrainingRun.save) -> None:
     keep(session)
     while next(saves) == hold:
         time.sleep(600)
 
 
-Session.save = save  # type: ignore[method-assign]
+TrainingRun.save = save  # type: ignore[method-assign]
 logging.basicConfig(level=logging.INFO)
 images = ArrayImages(np.load(source / "pixels.npy"), torch.from_numpy(np.load(source / "labels.npy")))
 recipe = Recipe.from_json(json.loads((source / "recipe.json").read_text()))

@@ -2,56 +2,20 @@
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
-from torch import distributed, nn
 
 from masil.data import ArrayImages
 from masil.errors import DeviceError, InputError
-from masil.training import Average, Mixing, MuonSettings, Recipe, Sgd, train
+from masil.training import Average, Mixing, MuonSettings, Recipe, Sgd, Tuning, train
 from masil.training.checkpoint import FILE
-from masil.training.distributed import SharedBatchNorm2d, World, joined, own_device, share_batch_norm
+from masil.training.distributed import World, joined, own_device
 
 CPU = torch.device("cpu")
-
-
-@pytest.fixture
-def alone(tmp_path: Path) -> Iterator[None]:
-    """A process group of one."""
-    store = distributed.FileStore(str(tmp_path / "store"), 1)
-    distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
-    yield
-    distributed.destroy_process_group()
-
-
-@pytest.mark.usefixtures("alone")
-def test_a_shared_batch_norm_of_one_process_is_a_batch_norm() -> None:
-    draw = torch.Generator().manual_seed(0)
-    x = torch.randn(6, 3, 4, 4, generator=draw, dtype=torch.float64)
-    pull = torch.randn(x.shape, generator=draw, dtype=torch.float64)
-    plain = nn.Sequential(nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3)).double()
-    plain[1].weight.data.uniform_(0.5, 2, generator=draw)
-    results = []
-    for shared in (False, True):
-        if shared:
-            plain[1].reset_running_stats()
-            share_batch_norm(plain, CPU)
-            assert isinstance(plain[1], SharedBatchNorm2d)
-        source = x.clone().requires_grad_()
-        plain.zero_grad()
-        y = plain(source)
-        y.backward(pull)
-        statistics = [buffer.clone() for buffer in plain[1].buffers()]
-        gradients = [parameter.grad.clone() for parameter in plain.parameters() if parameter.grad is not None]
-        results.append([y.detach(), source.grad, *gradients, *statistics])
-    for one, other in zip(*results, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
-    plain.eval()
-    torch.testing.assert_close(plain(x), plain(x))
 
 
 def test_two_processes_end_where_one_does(
@@ -69,6 +33,7 @@ def test_two_processes_end_where_one_does(
         muon=MuonSettings(lr=0.005),
         mixing=Mixing(mixup=0.5, cutmix=0.5),
         average=Average("ema", decay=0.5),
+        tuning=Tuning(freeze_batch_norm=True),  # on processors each process has its own otherwise
     )
     one, two = tmp_path / "one", tmp_path / "two"
     train(patterns(), recipe, one, device="cpu", precision="float32")

@@ -1,20 +1,6 @@
-import csv
-import json
-from pathlib import Path
-
 import pytest
 
-from masil.training.history import duration, sentence, tidy, write_history
-
-
-def test_rows_are_written_twice(tmp_path: Path) -> None:
-    rows = [{"epoch": 1, "loss": 0.5}, {"epoch": 2, "loss": 0.25, "nc1": 3.0}]
-    write_history(tmp_path, rows)
-    assert json.loads((tmp_path / "history.json").read_text()) == rows
-    with (tmp_path / "history.csv").open(newline="") as file:
-        found = list(csv.DictReader(file))
-    assert [row["nc1"] for row in found] == ["", "3.0"]
-    assert [float(row["loss"]) for row in found] == [0.5, 0.25]
+from masil.training.history import duration, sentence, tidy
 
 
 def test_what_is_no_number_is_left_out() -> None:

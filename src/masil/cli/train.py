@@ -22,6 +22,10 @@ def train(
     download: options.Download = False,
     device: options.Device = "auto",
     fresh: Annotated[bool, typer.Option("--fresh", help="Begin anew, whatever the folder holds.")] = False,
+    hours: Annotated[
+        float | None,
+        typer.Option(help="Take about so long: the recipe's epochs are multiplied to fit.", show_default=False),
+    ] = None,
     steps: Annotated[int, typer.Option(help="Save after so many steps too, not only after each epoch.")] = 0,
 ) -> None:
     """Train a backbone on a protocol's base session. A run that was stopped goes on where it was."""
@@ -47,7 +51,9 @@ def train(
     if weights is not None:
         plan = replace(plan, weights=weights)
     base = next(sessions(shape, load(shape.dataset, data, download=download)))
-    run(base.train, plan, out, names=base.names, device=device, resume=not fresh, checkpoint_steps=steps)
+    run(
+        base.train, plan, out, names=base.names, device=device, resume=not fresh, checkpoint_steps=steps, hours=hours
+    )  # fmt: skip
     kept = compact(out, out / "final")
     typer.echo(
         f"The trained {plan.backbone} is in {kept.parent}, in half precision and without what only training needs. "

@@ -1,28 +1,11 @@
-"""One row per epoch: kept in the checkpoint, written beside it as CSV and JSON, and said in the log."""
+"""One row per epoch: kept in the checkpoint, written beside it as JSON, and said in the log."""
 
 from __future__ import annotations
 
-import csv
-import io
 import math
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from masil.files import write_bytes, write_json
-
 Row = dict[str, Any]
-
-
-def write_history(folder: Path, rows: Sequence[Row]) -> None:
-    """Write all rows again, to history.csv and history.json."""
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    text = io.StringIO()
-    writer = csv.DictWriter(text, names, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    write_bytes(folder / "history.csv", text.getvalue().encode())
-    write_json(folder / "history.json", list(rows))
 
 
 def tidy(row: Row) -> Row:

@@ -6,9 +6,9 @@ import copy
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping
-from functools import cached_property
+from collections.abc import Mapping
 from pathlib import Path
+from statistics import median
 from typing import final
 
 import torch
@@ -16,14 +16,15 @@ from torch import Tensor
 
 from masil.backbones import Backbone
 from masil.errors import InputError, MasilError
+from masil.files import write_json
 from masil.progress import Bar
 from masil.training.average import WeightAverage
 from masil.training.batches import TURNS, Batches
 from masil.training.checkpoint import FILE, Checkpoint, check_fits, fill, finite, write_checkpoint
+from masil.training.compute import TIMED, WARM, ComputeSettings, ForwardChoice, is_long
 from masil.training.convolution import with_small_maps
-from masil.training.distributed import World, spread
-from masil.training.engine import Engine, is_long
-from masil.training.history import Row, sentence, tidy, write_history
+from masil.training.distributed import World, wrap_ddp
+from masil.training.history import Row, sentence, tidy
 from masil.training.loss import Network
 from masil.training.optimiser import Optimiser, freeze, set_training
 from masil.training.recipe import Recipe
@@ -39,7 +40,7 @@ class DivergedError(MasilError):
 
 
 @final
-class Session:
+class TrainingRun:
     """Network, optimiser and average at `epoch` and `step`."""
 
     def __init__(
@@ -47,25 +48,26 @@ class Session:
         backbone: Backbone,
         batches: Batches,
         recipe: Recipe,
-        engine: Engine,
+        settings: ComputeSettings,
         world: World,
         folder: Path,
         names: tuple[str, ...] | None = None,
     ) -> None:
         if batches.loss.needs_whole_batch and world.size > 1:
             raise InputError("The contrastive loss compares the images of one batch and so needs one process.")
-        self.batches, self.recipe, self.engine, self.world, self.folder = batches, recipe, engine, world, folder
+        self.batches, self.recipe, self.settings, self.world, self.folder = batches, recipe, settings, world, folder
         self.names = names  # of the classes
         self.config = backbone.config()
         own = copy.deepcopy(backbone).requires_grad_(True)
         with_small_maps(own)
         self.network = Network(own, built_loss(backbone.features, batches.classes, recipe)).to(batches.device)
         self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.network.cast = engine.cast
+        self.network.cast = settings.cast
         freeze(self.network, recipe.tuning)
         self.average = None if recipe.average.kind == "none" else WeightAverage(self.network, recipe.average)
-        self.wrapped = spread(self.network, world, batches.device)
+        self.wrapped = wrap_ddp(self.network, world, batches.device)
         self.optimiser = Optimiser(self.network, recipe)
+        self.choice = ForwardChoice(self.network.backbone)
         self.epoch = self.step = 0
         self.history: list[Row] = []
         self.running = {"loss": 0.0, "seconds": 0.0}
@@ -86,23 +88,36 @@ class Session:
     def run_epoch(self, advance: Bar, every: int) -> None:
         """Train to the end of the current epoch, saving after every `every` steps (0: at the end alone)."""
         set_training(self.network, self.recipe.tuning)
-        compiles = self.engine.compile and is_long(self.recipe, self.pixels, self.batches.steps)
-        self.network.run = self.compiled if compiles else self.network.backbone.forward
+        compiles = self.settings.compile and is_long(self.recipe, self.pixels, self.batches.steps)
         order = self.batches.order(self.epoch)
         for step in range(self.step, self.batches.steps):
             started = time.perf_counter()
+            self.network.run = self.choice.forward(self.pixels) if compiles else self.network.backbone.forward
             self.running["loss"] += self._train(step, order)
-            self.running["seconds"] += time.perf_counter() - started
+            seconds = time.perf_counter() - started
+            self.running["seconds"] += seconds
+            if compiles:
+                self.choice.note(self.pixels, seconds)
             self.step = step + 1
             advance(self._cost(self.epoch))
             if every and self.step % every == 0 and self.step < self.batches.steps:
                 self.save()
         self._close()
 
-    @cached_property
-    def compiled(self) -> Callable[[Tensor], Tensor]:
-        """The backbone as a program for each image size; `dynamic` would make one slower program for all."""
-        return torch.compile(self.network.backbone.forward, dynamic=False)
+    def epoch_seconds(self, px: int) -> float:
+        """Say how long an epoch at this size takes, by steps of this network; it is trained on meanwhile."""
+        set_training(self.network, self.recipe.tuning)
+        self.epoch = next(epoch for epoch in range(self.recipe.epochs) if self.recipe.pixels(epoch) == px)
+        compiles = self.settings.compile and is_long(self.recipe, px, self.batches.steps)
+        order, seconds = self.batches.order(0), []
+        for step in range(2 * (WARM + TIMED) + TIMED if compiles else WARM + TIMED):
+            started = time.perf_counter()
+            self.network.run = self.choice.forward(px) if compiles else self.network.backbone.forward
+            self._train(step % self.batches.steps, order)
+            seconds.append(time.perf_counter() - started)
+            if compiles:
+                self.choice.note(px, seconds[-1])
+        return self.batches.steps * median(seconds[-TIMED:])
 
     def _train(self, step: int, order: Tensor) -> float:
         """Take one step and give the loss of the global batch."""
@@ -148,7 +163,7 @@ class Session:
         self.epoch, self.step, self.running = self.epoch + 1, 0, {"loss": 0.0, "seconds": 0.0}
         self.save()
         if self.world.writes:
-            write_history(self.folder, self.history)
+            write_json(self.folder / "history.json", self.history)
             left = self.work_left() * row["seconds"] / (steps * self._cost(self.epoch - 1))
             LOG.info(sentence(self.history[-1], recipe.epochs, left))
 
@@ -182,7 +197,7 @@ class Session:
             backbone=self.config,
             classes=self.batches.classes,
             data=self.batches.key,
-            engine=self.engine.to_json(),
+            engine=self.settings.to_json(),
             epoch=self.epoch,
             step=self.step,
             tensors={f"{part}.{key}": value for part, state in parts.items() for key, value in state.items()},
@@ -212,7 +227,7 @@ class Session:
             self.average.count = checkpoint.averaged
         self.epoch, self.step = checkpoint.epoch, checkpoint.step
         self.history, self.running = list(checkpoint.history), dict(checkpoint.running)
-        if different := self.engine.differences(dict(checkpoint.engine)):
+        if different := self.settings.differences(dict(checkpoint.engine)):
             LOG.warning("The run goes on differently (%s): its last bits may differ.", "; ".join(different))
         LOG.info("Resuming %s at epoch %d of %d, step %d.", path, self.epoch + 1, self.recipe.epochs, self.step)
 
