@@ -86,7 +86,8 @@ class Entry:
 
     def task(self, setting: Setting, method: Method, seed: int) -> Task:
         """Say what the method is told; networks are handed to those that use them alone."""
-        own = setting.trained_for == self.name
+        asked = None if setting.trained is None else method.base_session(setting.trained.recipe, setting.protocol)
+        own = asked is not None and setting.trained is not None and asked.loss == setting.trained.recipe.loss
         sees_images = method.sees == "images"
         return Task(
             protocol=setting.protocol,

@@ -163,7 +163,7 @@ class Recipe:
         return self.stages[-1][1]
 
     def trained_by(self, method: str, loss: BaseLoss) -> Recipe:
-        """Give this recipe with a method's own loss; its name says whose it is."""
+        """Give this recipe with a loss of its own; its name says whose it is, one method's or that of several."""
         return replace(self, name=f"{self.name}+{method}", method=method, rotated=0.0, loss=loss.to_json())
 
     def to_json(self) -> dict[str, Any]:
