@@ -20,8 +20,8 @@ _TEST = range(31, 51)
 def find_characters(_root: Path) -> Path | None:
     """Give the folder of the installed package that holds the images, or None."""
     spec = find_spec("miniworld")
-    for place in (spec and spec.submodule_search_locations) or ():
-        if (folder := Path(place) / "textures" / "chars").is_dir():
+    for package in (spec and spec.submodule_search_locations) or ():
+        if (folder := Path(package) / "textures" / "chars").is_dir():
             return folder
     return None
 
