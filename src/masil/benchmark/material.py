@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from typing import Self, final
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from masil.benchmark.play import Lesson
 from masil.benchmark.setting import Setting
-from masil.data import Framing, Images
+from masil.data import Images
 from masil.protocol import Protocol, sessions
 
-Index = Tensor | Sequence[int] | slice
 Material = dict[str, np.ndarray]  # base, base_labels, shots, shot_labels, tests, truth; each in the order of sessions
 
 
@@ -29,7 +26,7 @@ def materials(setting: Setting, draws: Sequence[int | None]) -> dict[int | None,
             **_arrays(setting, stream[0].train, "base", "base_labels"),
             **_arrays(setting, stream[-1].test, "tests", "truth"),
         }
-        shots = Joined([session.train for session in stream[1:]])
+        shots = Images.concat([session.train for session in stream[1:]])
         found[draw] = shared | _arrays(setting, shots, "shots", "shot_labels")
     return found
 
@@ -57,43 +54,3 @@ def lessons(protocol: Protocol, arrays: Material) -> Iterator[Lesson]:
         own = (shot_labels >= new.start) & (shot_labels < new.stop)
         shots, labels = (held["base"], held["base_labels"]) if number == 0 else (held["shots"][own], shot_labels[own])
         yield Lesson(number, shots, labels, held["tests"][:seen], truth[:seen])
-
-
-@final
-class Joined(Images):
-    """Images of several sources behind one another, so that a network is opened once for all of them."""
-
-    def __init__(self, parts: Sequence[Images]) -> None:
-        self.parts = parts
-        self.labels = torch.cat([part.labels for part in parts]) if parts else torch.empty(0, dtype=torch.int64)
-
-    def load(self, index: Index, framing: Framing) -> Tensor:
-        """Decode run by run."""
-        loaded = [part.load(slice(None), framing) for part in self.subset(index).parts]
-        return torch.cat(loaded) if loaded else torch.empty((0, 3, framing.crop, framing.crop), dtype=torch.uint8)
-
-    def subset(self, index: Index) -> Self:
-        """Split the positions into runs that lie in one part, and take a view for each."""
-        wanted: Tensor = torch.arange(len(self))[index]
-        ends = torch.tensor([len(part) for part in self.parts]).cumsum(0)
-        places = torch.searchsorted(ends, wanted, right=True)
-        _, lengths = torch.unique_consecutive(places, return_counts=True)
-        views = []
-        for run in torch.split(wanted, lengths.tolist()):
-            place = int(torch.searchsorted(ends, run[0], right=True))
-            part = self.parts[place]
-            views.append(part.subset(run - (int(ends[place]) - len(part))))
-        return type(self)(views)
-
-    def relabel(self, labels: Tensor) -> Self:
-        """Give the same images with other labels."""
-        split = torch.split(labels, [len(part) for part in self.parts])
-        return type(self)([part.relabel(own) for part, own in zip(self.parts, split, strict=True)])
-
-    def fingerprint(self) -> str:
-        """Hash the parts' checksums."""
-        return hashlib.sha256("\n".join(part.fingerprint() for part in self.parts).encode()).hexdigest()
-
-    def name(self, position: int) -> str:
-        """Name the image as its part does."""
-        return self.subset([position]).parts[0].name(0)
