@@ -61,14 +61,6 @@ def test_no_images_give_no_images(name):
     assert len(ALL[name](pictures(0), seeded())) == 0
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_what_is_not_a_float_batch_is_refused(name):
-    with pytest.raises(InputError, match=r"shape \[n c h w\], but have \[3, 12, 12\]"):
-        ALL[name](pictures()[0], seeded())
-    with pytest.raises(InputError, match=r"floating point in \[0, 1\], but are torch.uint8"):
-        ALL[name](pictures().to(torch.uint8), seeded())
-
-
 @pytest.mark.parametrize("size", [5, 12, 17])
 def test_resize_is_pillow_s_bilinear_resize_of_each_channel(size):
     x = pictures(2, 3, 16, 11)
@@ -179,19 +171,6 @@ def test_the_whole_image_at_its_own_size_is_the_identity():
 
 
 @pytest.mark.parametrize(
-    ("scale", "ratio", "sentence"),
-    [
-        ((0.0, 1.0), (1.0, 1.0), r"share of the area is in \(0.0, 1.0\)"),
-        ((0.5, 1.5), (1.0, 1.0), "lowest <= highest <= 1"),
-        ((0.5, 1.0), (2.0, 1.0), r"width : height is in \(2.0, 1.0\)"),
-    ],
-)
-def test_impossible_crops_are_refused(scale, ratio, sentence):
-    with pytest.raises(InputError, match=sentence):
-        random_resized_crop(pictures(), 8, scale, ratio, seeded())
-
-
-@pytest.mark.parametrize(
     "resized", [lambda x: resize(x, 0), lambda x: random_resized_crop(x, 0, (1, 1), (1, 1), seeded())]
 )
 def test_a_size_of_nothing_is_refused(resized):
@@ -235,5 +214,3 @@ def test_rotations_go_both_ways_within_their_limit():
     x = pictures(1000, 1, 3, 3)
     angles = -30 + 60 * torch.rand(1000, generator=seeded())
     assert torch.equal(rotate(x, 30, seeded()), geometry.turn(x, angles))
-    with pytest.raises(InputError, match=r"200 degrees, but must lie in \[0, 180\]"):
-        rotate(pictures(), 200, seeded())

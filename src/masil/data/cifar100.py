@@ -96,7 +96,8 @@ def _download(archive: Archive, target: Path) -> None:
             shown = SimpleNamespace(
                 update=lambda size: advance(size / 1e6), reset=lambda: advance(-archive.megabytes), close=lambda: None
             )  # as pooch drives a bar: at the end it resets it and fills it at once
-            fetcher.fetch(name, downloader=pooch.HTTPDownloader(progressbar=shown, timeout=_SILENCE))
+            plain = {"Accept-Encoding": "identity"}  # else requests would unpack it, and the checksum be another
+            fetcher.fetch(name, downloader=pooch.HTTPDownloader(shown, timeout=_SILENCE, headers=plain))
         target.chmod(0o644)  # pooch lets only the user read it
     except requests.RequestException as error:
         raise DataError(f"{archive.url} could not be downloaded ({error}). Is the network up? Try again.") from error
