@@ -80,7 +80,7 @@ def class_folds(labels: Tensor, folds: int, generator: torch.Generator) -> tuple
     """Divide the classes at random into `folds` parts of nearly one size, or as many as there are classes."""
     classes = torch.unique(labels)
     order = classes[torch.randperm(len(classes), generator=generator)]
-    return order.tensor_split(min(folds, len(order)))
+    return tuple(torch.tensor_split(order, min(folds, len(order))))
 
 
 @final
