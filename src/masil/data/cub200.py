@@ -25,11 +25,12 @@ def read_cub200(root: Path) -> Dataset:
     files, labels = _table(folder / "images.txt"), _table(folder / "image_class_labels.txt")
     training, classes = _table(folder / "train_test_split.txt"), _table(folder / "classes.txt")
     order = {number: label for label, number in enumerate(classes)}
-    train, test = Listed(), Listed()
+    train: list[Listed] = []
+    test: list[Listed] = []
     for image, file in files.items():
         if image not in labels or image not in training or labels[image] not in order:
             raise DataError(f"Image {image} of {folder / 'images.txt'} has no class or no split in the other lists.")
-        (train if training[image] == "1" else test).add(f"images/{file}", order[labels[image]])
+        (train if training[image] == "1" else test).append((f"images/{file}", order[labels[image]]))
     names = [_readable(name) for name in classes.values()]
     return listed_dataset(
         "cub200", _TITLE, root=folder, classes=names, train=train, test=test, beside=root / "index_list" / "cub200"

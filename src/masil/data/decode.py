@@ -210,7 +210,7 @@ def lossy_webp_size(head: bytes) -> tuple[int, int] | None:
     """Give width and height of a WebP in the simple lossy format, which can hold one opaque, upright frame only."""
     if head[:4] != b"RIFF" or head[8:16] != b"WEBPVP8 " or head[23:26] != b"\x9d\x01\x2a" or len(head) < HEAD:
         return None
-    width, height = (int.from_bytes(head[at : at + 2], "little") & 0x3FFF for at in (26, 28))
+    width, height = (int.from_bytes(head[start : start + 2], "little") & 0x3FFF for start in (26, 28))
     return width, height
 
 
@@ -229,7 +229,7 @@ def decode_rgb(kind: str, content: bytes, width: int, height: int) -> np.ndarray
 
 @cache
 def _decoders() -> dict[str, Decoder]:
-    found: dict[str, Decoder] = {}
+    decoders: dict[str, Decoder] = {}
     try:
         import simplejpeg
 
@@ -238,7 +238,7 @@ def _decoders() -> dict[str, Decoder]:
             rgb: np.ndarray = simplejpeg.decode_jpeg(content, buffer=np.empty((height, width, 3), np.uint8))
             return rgb
 
-        found["JPEG"] = jpeg
+        decoders["JPEG"] = jpeg
     except ImportError:
         pass
     try:
@@ -248,7 +248,7 @@ def _decoders() -> dict[str, Decoder]:
             rgb: np.ndarray = WebPData.from_buffer(content).decode(WebPColorMode.RGB)
             return rgb
 
-        found["WEBP"] = lossy_webp
+        decoders["WEBP"] = lossy_webp
     except ImportError:
         pass
-    return found
+    return decoders

@@ -7,10 +7,8 @@ training image of its classes.
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from importlib.resources import files as package_files
 from pathlib import Path, PurePosixPath
-from typing import final
 
 import torch
 from torch import Tensor
@@ -19,55 +17,48 @@ from masil.data.images import Dataset, Images
 from masil.data.sources import file_images
 from masil.errors import DataError
 
+Listed = tuple[str, int]  # a file, as a path from the folder of the data set, and its label
 Find = Callable[[str], int | None]  # the position of a training image by what the lists call it
 
 _SHOTS = package_files("masil.data") / "standard_shots"
 
 
-@final
-@dataclass
-class Listed:
-    """Files as paths from the folder of the data set, and their labels."""
-
-    files: list[str] = field(default_factory=list)
-    labels: list[int] = field(default_factory=list)
-
-    def add(self, file: str, label: int) -> None:
-        """Put another image on the list."""
-        self.files.append(file)
-        self.labels.append(label)
-
-    def images(self, root: Path) -> Images:
-        """Give the images, whose files lie under `root`."""
-        return file_images(root, self.files, torch.tensor(self.labels, dtype=torch.int64))
+def listed_images(root: Path, listed: Sequence[Listed]) -> Images:
+    """Give the images on a list, whose files lie under `root`."""
+    labels = torch.tensor([label for _, label in listed], dtype=torch.int64)
+    return file_images(root, [file for file, _ in listed], labels)
 
 
 def listed_dataset(
-    name: str, title: str, *, root: Path, classes: Sequence[str], train: Listed, test: Listed, beside: Path
+    name: str,
+    title: str,
+    *,
+    root: Path,
+    classes: Sequence[str],
+    train: Sequence[Listed],
+    test: Sequence[Listed],
+    beside: Path,
 ) -> Dataset:
     """Give the data set of the listed images that are on disk under `root`, with its standard shots.
 
     Without all test images a score would not be comparable, so a missing one is an error. Training images may be
     missing, as long as every class keeps one; a note says how many are.
     """
-    there = on_disk(root, [*train.files, *test.files])
-    if missing := [file for file in test.files if file not in there]:
+    there = on_disk(root, (file for file, _ in (*train, *test)))
+    if missing := [file for file, _ in test if file not in there]:
         raise DataError(
-            f"{len(missing):,} of the {len(test.files):,} test images of {title} are not on disk; the first is "
+            f"{len(missing):,} of the {len(test):,} test images of {title} are not on disk; the first is "
             f"{root / missing[0]}. Unpack the data set again."
         )
-    kept = Listed()
-    for file, label in zip(train.files, train.labels, strict=True):
-        if file in there:
-            kept.add(file, label)
-    if bare := sorted(set(range(len(classes))) - set(kept.labels)):
+    kept = [(file, label) for file, label in train if file in there]
+    if bare := sorted(set(range(len(classes))) - {label for _, label in kept}):
         raise DataError(f"No training image of '{classes[bare[0]]}' ({title}) is on disk under {root}.")
-    positions = {file.rpartition("/")[2]: position for position, file in enumerate(kept.files)}  # no name comes twice
+    positions = {file.rpartition("/")[2]: position for position, (file, _) in enumerate(kept)}  # no name comes twice
     shots, notes = standard_shots(name, lambda entry: positions.get(entry.rpartition("/")[2]), beside)
-    if left := len(train.files) - len(kept.files):
-        note = f"{left:,} of the {len(train.files):,} training images of {title} are not on disk and left out."
+    if left := len(train) - len(kept):
+        note = f"{left:,} of the {len(train):,} training images of {title} are not on disk and left out."
         notes = (note, *notes)
-    return Dataset(name, tuple(classes), kept.images(root), test.images(root), shots, notes)
+    return Dataset(name, tuple(classes), listed_images(root, kept), listed_images(root, test), shots, notes)
 
 
 def on_disk(root: Path, files: Iterable[str]) -> set[str]:
@@ -105,13 +96,13 @@ def standard_shots(name: str, find: Find, beside: Path) -> tuple[dict[int, Tenso
     but it is noted if they differ.
     """
     lists = standard_lists(name)
-    found = {number: [find(image) for image in images] for number, images in enumerate(lists, start=1)}
-    if missing := sum(positions.count(None) for positions in found.values()):
+    sessions = {number: [find(image) for image in images] for number, images in enumerate(lists, start=1)}
+    if missing := sum(positions.count(None) for positions in sessions.values()):
         total = sum(map(len, lists))
         return None, (
             f"{missing} of the {total} standard shots are not among the training images: draw shots instead.",
         )
-    shots = {number: sorted(position for position in found[number] if position is not None) for number in found}
+    shots = {number: sorted(position for position in sessions[number] if position is not None) for number in sessions}
     others = {number: beside / f"session_{number + 1}.txt" for number in shots}
     differ = any(path.is_file() and _read(path, find) != set(shots[number]) for number, path in others.items())
     notes = (f"The lists of {beside} differ from the field's standard shots, and are not used.",) if differ else ()

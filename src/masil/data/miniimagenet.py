@@ -5,7 +5,6 @@ all in one folder `images/`. Classes are numbered in the order in which train.cs
 """
 
 import csv
-from collections.abc import Iterable
 from pathlib import Path
 
 from masil.data.images import Dataset
@@ -37,11 +36,13 @@ def read_miniimagenet(root: Path) -> Dataset:
     order = {label: number for number, label in enumerate(dict.fromkeys(label for _, label in rows["train"]))}
     if strange := [label for _, label in rows["test"] if label not in order]:
         raise DataError(f"{lists / 'test.csv'} names the class '{strange[0]}', which train.csv does not.")
-    train, test = (_listed(folder, split, rows[split], order) for split in ("train", "test"))
+    listed: dict[str, list[Listed]] = {"train": [], "test": []}
+    for split in listed:
+        flat = not (folder / split).is_dir()  # all images lie in one folder, and not each in that of its class
+        for file, label in rows[split]:
+            listed[split].append((f"images/{file}" if flat else f"{split}/{label}/{file}", order[label]))
     names = [_NAMES.get(label, label) for label in order]
-    return listed_dataset(
-        "miniimagenet", _TITLE, root=folder, classes=names, train=train, test=test, beside=root / _LISTS
-    )
+    return listed_dataset("miniimagenet", _TITLE, root=folder, classes=names, **listed, beside=root / _LISTS)
 
 
 def _find_lists(root: Path, folder: Path) -> Path:
@@ -60,15 +61,6 @@ def _rows(path: Path) -> list[tuple[str, str]]:
             return [(row["filename"], row["label"]) for row in csv.DictReader(file)]
     except (OSError, UnicodeDecodeError, KeyError, csv.Error) as error:
         raise DataError(f"{path} cannot be read as a list with the columns filename and label ({error}).") from error
-
-
-def _listed(folder: Path, split: str, rows: Iterable[tuple[str, str]], order: dict[str, int]) -> Listed:
-    """List the images where they lie: in a folder of their class, or all in one."""
-    listed = Listed()
-    flat = not (folder / split).is_dir()
-    for file, label in rows:
-        listed.add(f"images/{file}" if flat else f"{split}/{label}/{file}", order[label])
-    return listed
 
 
 _NAMES = {  # of WordNet, so that a table says 'house finch' and not 'n01532829'

@@ -80,22 +80,22 @@ def read_photos(folder: Path | str, *, part: Literal["train", "test"] = "train",
     A photo that is twice in its class counts once, and one that is in two classes is refused. All files that cannot be
     read are named at once, or left out with `skip_bad`.
     """
-    found = _read(Path(folder), skip_bad)
-    tree = found.trees.get("all") or found.trees[part]
-    images = found.images({name: sorted(files) for name, files in tree.items()})
+    contents = _read(Path(folder), skip_bad)
+    tree = contents.trees.get("all") or contents.trees[part]
+    images = contents.images({name: sorted(files) for name, files in tree.items()})
     originals = images.originals()
     copies = {position: first for position, first in enumerate(originals) if position != first}
     for position, first in copies.items():
-        own, other = (found.names[int(images.labels[which])] for which in (position, first))
-        if own != other:
+        later, earlier = (contents.names[int(images.labels[which])] for which in (position, first))
+        if later != earlier:
             raise DataError(
-                f"{found.root / images.name(first)} and {found.root / images.name(position)} are the same photo in two "
-                f"classes, '{other}' and '{own}'; remove it from one of them."
+                f"{contents.root / images.name(first)} and {contents.root / images.name(position)} are the same photo in two "
+                f"classes, '{earlier}' and '{later}'; remove it from one of them."
             )
-    left_out = found.faults | {images.name(copy): f"is the same as {images.name(copies[copy])}" for copy in copies}
+    left_out = contents.faults | {images.name(copy): f"is the same as {images.name(copies[copy])}" for copy in copies}
     again = f"{plural(len(copies), 'photo')} left out, because the class has the same one already."
-    notes = [*found.notes, again] if copies else found.notes
-    return Photos(images.subset(sorted(set(originals))), found.names, tuple(notes), left_out)
+    notes = [*contents.notes, again] if copies else contents.notes
+    return Photos(images.subset(sorted(set(originals))), contents.names, tuple(notes), left_out)
 
 
 def read_folder(folder: Path | str, test_share: float = TEST_SHARE, seed: int = 0, skip_bad: bool = False) -> Dataset:
@@ -105,14 +105,14 @@ def read_folder(folder: Path | str, test_share: float = TEST_SHARE, seed: int = 
     """
     if not 0 < test_share < 1:
         raise InputError(f"The share of test images is {test_share}; it must lie between 0 and 1.")
-    found = _read(Path(folder), skip_bad)
-    trees = _split(found.trees["all"], test_share, seed) if "all" in found.trees else found.trees
-    notes = list(found.notes)
-    if untested := [repr(name) for name in found.classes if not trees["test"].get(name)]:
+    contents = _read(Path(folder), skip_bad)
+    trees = _split(contents.trees["all"], test_share, seed) if "all" in contents.trees else contents.trees
+    notes = list(contents.notes)
+    if untested := [repr(name) for name in contents.classes if not trees["test"].get(name)]:
         notes.append(f"There is no image to test on for {plural(len(untested), 'class')}: {', '.join(untested)}.")
-    notes += _in_both(found.root, trees)
-    train, test = (found.images(trees[split]) for split in ("train", "test"))
-    return Dataset(found.root.resolve().name, found.names, train, test, notes=tuple(notes))
+    notes += _in_both(contents.root, trees)
+    train, test = (contents.images(trees[split]) for split in ("train", "test"))
+    return Dataset(contents.root.resolve().name, contents.names, train, test, notes=tuple(notes))
 
 
 def _read(root: Path, skip_bad: bool) -> _Folder:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from masil.data.decode import decode_image, frame_image
 from masil.data.images import Faults, Framing, Images, Rows
-from masil.data.sources import array_images, file_images
+from masil.data.sources import array_images, decode_rows, file_images
 from masil.errors import DataError, InputError
 
 FORMS = "a list of file paths, of PIL images or of arrays, an array uint8 [n h w 3] or [n 3 h w], or masil.data.Images"
@@ -53,17 +53,7 @@ class PictureSource:
 
     def load(self, rows: Rows, framing: Framing) -> tuple[Tensor, Faults]:
         """Turn each into upright RGB and cut its square."""
-        pixels = np.zeros((len(rows), 3, framing.crop, framing.crop), np.uint8)
-        faults: Faults = {}
-        for position, row in enumerate(rows.tolist()):
-            try:
-                opened = self._opened(row)
-                with _READING:
-                    rgb = _rgb(opened)
-                pixels[position] = frame_image(rgb, framing)
-            except DataError as fault:
-                faults[position] = fault
-        return torch.from_numpy(pixels), faults
+        return decode_rows(lambda row: frame_image(_rgb(self._opened(row)), framing), rows, framing)
 
     def name(self, row: int) -> str:
         """Name the place, and the file where the picture remembers one."""
@@ -155,5 +145,6 @@ def _rgb(picture: Image.Image) -> Image.Image:
     if picture.mode in ("RGB", "L", "CMYK", "YCbCr", "HSV", "LAB"):
         return picture if picture.mode == "RGB" else picture.convert("RGB")
     buffer = io.BytesIO()
-    picture.save(buffer, "PNG")
+    with _READING:
+        picture.save(buffer, "PNG")
     return decode_image(buffer.getvalue())

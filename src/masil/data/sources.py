@@ -84,18 +84,7 @@ class FileSource:
 
     def load(self, rows: Rows, framing: Framing) -> tuple[Tensor, Faults]:
         """Decode the files side by side."""
-        pixels = np.zeros((len(rows), 3, framing.crop, framing.crop), np.uint8)
-        faults: Faults = {}
-
-        def fill(position: int) -> None:
-            try:
-                pixels[position] = read_square(self.root / self.files[rows[position]], framing)
-            except DataError as fault:
-                faults[position] = fault
-
-        for _ in in_threads(fill, range(len(rows))):
-            pass
-        return torch.from_numpy(pixels), faults
+        return decode_rows(lambda row: read_square(self.root / self.files[row], framing), rows, framing)
 
     def name(self, row: int) -> str:
         """Give the path from the folder of the data set."""
@@ -105,6 +94,22 @@ class FileSource:
         """Hash what is in the files, whatever they are called; a file is read once as long as it does not change."""
         paths = [os.path.join(self.root, self.files[row]) for row in rows.tolist()]  # noqa: PTH118  32,000 of them
         return hashlib.sha256(b"".join(in_threads(content_digest, paths))).hexdigest()
+
+
+def decode_rows(read: Callable[[int], np.ndarray], rows: Rows, framing: Framing) -> tuple[Tensor, Faults]:
+    """Read the square [3 crop crop] of each row, on every core; where there is none, it stays black and has a fault."""
+    pixels = np.zeros((len(rows), 3, framing.crop, framing.crop), np.uint8)
+    faults: Faults = {}
+
+    def fill(position: int) -> None:
+        try:
+            pixels[position] = read(int(rows[position]))
+        except DataError as fault:
+            faults[position] = fault
+
+    for _ in in_threads(fill, range(len(rows))):
+        pass
+    return torch.from_numpy(pixels), faults
 
 
 def content_digest(path: str, content: bytes | None = None) -> bytes:
