@@ -88,9 +88,9 @@ def read_photos(folder: Path | str, *, part: Literal["train", "test"] = "train",
     for position, first in copies.items():
         later, earlier = (contents.names[int(images.labels[which])] for which in (position, first))
         if later != earlier:
+            files = f"{contents.root / images.name(first)} and {contents.root / images.name(position)}"
             raise DataError(
-                f"{contents.root / images.name(first)} and {contents.root / images.name(position)} are the same photo in two "
-                f"classes, '{earlier}' and '{later}'; remove it from one of them."
+                f"{files} are the same photo in two classes, '{earlier}' and '{later}'; remove it from one of them."
             )
     left_out = contents.faults | {images.name(copy): f"is the same as {images.name(copies[copy])}" for copy in copies}
     again = f"{plural(len(copies), 'photo')} left out, because the class has the same one already."
