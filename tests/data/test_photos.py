@@ -233,7 +233,7 @@ def test_all_photos_of_a_folder_are_read_each_once(tmp_path: Path) -> None:
     assert photos.labels == ["crow"] * 12 + ["wren"] * 3
     assert names(photos.images)[:4] == ["crow/0.png", "crow/1.png", "crow/10.png", "crow/11.png"]
     assert set(photos.left_out) == {"wren/bad.jpg", "crow/2.png"}
-    assert photos.left_out["crow/2.png"] == "is the same as crow/2 (copy).png"
+    assert photos.left_out["crow/2.png"] == f"{tmp_path}/crow/2.png is the same photo as crow/2 (copy).png."
     assert [note.partition(" left out")[0] for note in photos.notes] == [
         f"1 file beside the folders of {tmp_path}", f"1 file of 17 in {tmp_path}", "1 photo"
     ]  # fmt: skip

@@ -39,7 +39,7 @@ class Photos:
     images: Images  # label i is names[i]
     names: tuple[str, ...]
     notes: tuple[str, ...]  # what was left out, as sentences
-    left_out: Mapping[str, str]  # file → why it was left out: it cannot be read, or is a copy
+    left_out: Mapping[str, str]  # file → a sentence: it cannot be read, or is a copy
 
     @property
     def labels(self) -> list[str]:
@@ -92,7 +92,10 @@ def read_photos(folder: Path | str, *, part: Literal["train", "test"] = "train",
             raise DataError(
                 f"{files} are the same photo in two classes, '{earlier}' and '{later}'; remove it from one of them."
             )
-    left_out = contents.faults | {images.name(copy): f"is the same as {images.name(copies[copy])}" for copy in copies}
+    left_out = contents.faults | {
+        images.name(copy): f"{contents.root / images.name(copy)} is the same photo as {images.name(copies[copy])}."
+        for copy in copies
+    }
     again = f"{plural(len(copies), 'photo')} left out, because the class has the same one already."
     notes = [*contents.notes, again] if copies else contents.notes
     return Photos(images.subset(sorted(set(originals))), contents.names, tuple(notes), left_out)
