@@ -11,7 +11,7 @@ from PIL import Image
 
 from masil.data import DATASETS, Dataset, Framing, characters, data_root, has_standard_shots, load, locate
 from masil.data.listed import standard_lists, standard_shots
-from masil.data.miniimagenet import _NAMES as WORDNET
+from masil.data.miniimagenet import WORDNET_NAMES as WORDNET
 from masil.data.omniglot import read_omniglot
 from masil.errors import DataError, UnknownNameError
 from masil.files import cache_folder

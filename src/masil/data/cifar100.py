@@ -74,7 +74,7 @@ def read_cifar100(root: Path, archive: Archive = OFFICIAL) -> Dataset:
         return int(entry) if entry.isdecimal() and int(entry) < size else None
 
     shots, notes = standard_shots("cifar100", find, root / "index_list" / "cifar100")
-    return Dataset("cifar100", _names(folder / "meta"), train, test, shots, notes)
+    return Dataset("cifar100", _names(folder / "meta"), train, test, shots=shots, notes=notes)
 
 
 def _missing(root: Path) -> list[str]:

@@ -19,7 +19,7 @@ from masil.errors import InputError
 def random_crops(images: Images, framing: Framing, k: int, side: int, seed: int) -> Images:
     """Give k random squares of each image as images in their own right, with the labels of their images."""
     labels = images.labels.repeat_interleave(k) if images.labelled and k > 0 else None
-    return Images(CropSource.random(images, framing, k, side, seed), labels=labels)
+    return Images(CropSource.random(images, framing, k, side, seed=seed), labels=labels)
 
 
 @final

@@ -58,7 +58,8 @@ def listed_dataset(
     if left := len(train) - len(kept):
         note = f"{left:,} of the {len(train):,} training images of {title} are not on disk and left out."
         notes = (note, *notes)
-    return Dataset(name, tuple(classes), listed_images(root, kept), listed_images(root, test), shots, notes)
+    images = listed_images(root, kept), listed_images(root, test)
+    return Dataset(name, tuple(classes), *images, shots=shots, notes=notes)
 
 
 def on_disk(root: Path, files: Iterable[str]) -> set[str]:

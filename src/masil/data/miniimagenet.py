@@ -41,7 +41,7 @@ def read_miniimagenet(root: Path) -> Dataset:
         flat = not (folder / split).is_dir()  # all images lie in one folder, and not each in that of its class
         for file, label in rows[split]:
             listed[split].append((f"images/{file}" if flat else f"{split}/{label}/{file}", order[label]))
-    names = [_NAMES.get(label, label) for label in order]
+    names = [WORDNET_NAMES.get(label, label) for label in order]
     return listed_dataset("miniimagenet", _TITLE, root=folder, classes=names, **listed, beside=root / _LISTS)
 
 
@@ -63,7 +63,7 @@ def _rows(path: Path) -> list[tuple[str, str]]:
         raise DataError(f"{path} cannot be read as a list with the columns filename and label ({error}).") from error
 
 
-_NAMES = {  # of WordNet, so that a table says 'house finch' and not 'n01532829'
+WORDNET_NAMES = {  # of WordNet, so that a table says 'house finch' and not 'n01532829'
     "n01532829": "house finch", "n01558993": "robin", "n01704323": "triceratops", "n01749939": "green mamba",
     "n01770081": "harvestman", "n01843383": "toucan", "n01855672": "goose", "n01910747": "jellyfish",
     "n01930112": "nematode", "n01981276": "king crab", "n02074367": "dugong", "n02089867": "Walker hound",

@@ -140,7 +140,7 @@ def _read(root: Path, skip_bad: bool) -> _Folder:
     if empty := [repr(name) for name in classes if not to_train.get(name)]:
         short = f"{plural(len(empty), 'class')}: {', '.join(empty)}"
         raise DataError(f"{root} has no image to train on for {short}; add some.")
-    return _Folder(root, trees, classes, notes, faults)
+    return _Folder(root, trees, classes, notes=notes, faults=faults)
 
 
 def _find(root: Path) -> tuple[dict[str, Tree], list[str]]:

@@ -19,7 +19,10 @@ from masil.data.images import Faults, Framing, Images, Rows
 from masil.data.sources import array_images, decode_rows, file_images
 from masil.errors import DataError, InputError
 
-FORMS = "a list of file paths, of PIL images or of arrays, an array uint8 [n h w 3] or [n 3 h w], or masil.data.Images"
+FORMS = (
+    "a list of file paths, of PIL images, of arrays or of the bytes of files, an array uint8 [n h w 3] or [n 3 h w], "
+    "or masil.data.Images"
+)
 
 # Pictures still to be read may share a file, or be one and the same: only one thread reads at a time.
 _READING = threading.Lock()
@@ -52,7 +55,7 @@ class PictureSource:
         return len(self.pictures)
 
     def load(self, rows: Rows, framing: Framing) -> tuple[Tensor, Faults]:
-        """Turn each into upright RGB and cut its square."""
+        """Turn each into RGB and cut its square."""
         return decode_rows(lambda row: frame_image(_rgb(self._opened(row)), framing), rows, framing)
 
     def name(self, row: int) -> str:
