@@ -23,6 +23,7 @@ from masil.files import atomic_path, digest
 from masil.progress import bar
 
 _FILES = ("train", "test", "meta")
+_CHUNK = 1 << 18  # bytes
 _SILENCE = 60  # seconds without a byte after which a connection counts as broken
 
 
@@ -97,7 +98,8 @@ def _download(archive: Archive, target: Path) -> None:
                 update=lambda size: advance(size / 1e6), reset=lambda: advance(-archive.megabytes), close=lambda: None
             )  # as pooch drives a bar: at the end it resets it and fills it at once
             plain = {"Accept-Encoding": "identity"}  # else requests would unpack it, and the checksum be another
-            fetcher.fetch(name, downloader=pooch.HTTPDownloader(shown, timeout=_SILENCE, headers=plain))
+            downloader = pooch.HTTPDownloader(shown, chunk_size=_CHUNK, timeout=_SILENCE, headers=plain)
+            fetcher.fetch(name, downloader=downloader)
         target.chmod(0o644)  # pooch lets only the user read it
     except requests.RequestException as error:
         raise DataError(f"{archive.url} could not be downloaded ({error}). Is the network up? Try again.") from error
