@@ -51,8 +51,7 @@ def of_data_set(name: str, n: int) -> Path:
     import torch
 
     from masil.backbones import create, extract
-    from masil.concepts.bank_crops import random_crops
-    from masil.data import Framing, data_root, load
+    from masil.data import Framing, data_root, load, random_crops
     from masil.files import cache_folder
 
     target = cache_folder("benchmarks", f"{name}-{n}.npy")

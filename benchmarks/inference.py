@@ -23,7 +23,7 @@ import torch
 
 from masil.backbones import Backbone, create, open_engine
 from masil.backbones.extraction import stream
-from masil.data import FileImages, Images
+from masil.data import Images, file_images
 from masil.files import write_json
 from masil.hardware import cpu_model, usable_cores
 
@@ -74,7 +74,7 @@ def measure(backbone: Backbone, images: Images, rounds: int) -> dict[str, Any]:
     }
 
 
-def pictures(folder: Path, n: int) -> FileImages:
+def pictures(folder: Path, n: int) -> Images:
     """Take `n` files from all over the folder."""
     files = sorted(
         str(path.relative_to(folder)) for path in folder.rglob("*") if path.suffix.lower() in (".jpg", ".png")
@@ -82,7 +82,7 @@ def pictures(folder: Path, n: int) -> FileImages:
     if not files:
         raise SystemExit(f"There are no .jpg or .png files under {folder}; name another folder with --folder.")
     chosen = [files[i * len(files) // n] for i in range(n)]
-    return FileImages(folder, chosen, torch.zeros(n))
+    return file_images(folder, chosen, torch.zeros(n))
 
 
 def main() -> None:

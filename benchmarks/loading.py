@@ -61,21 +61,22 @@ def decoding(folder: Path) -> None:
 
     images = load(folder, skip_bad=True).train.subset(slice(0, 500))
     n, framing = len(images), Framing(256, 224)
-    size = sum(images.path(i).stat().st_size for i in range(n))
-    first = decode_image(images.path(0)).size
+    paths = [Path(folder, images.name(i)) for i in range(n)]
+    size = sum(path.stat().st_size for path in paths)
+    first = decode_image(paths[0]).size
     print(
         f"{n} files of {folder} ({size / n / 1e3:.0f} kB on average, the first {first[0]} × {first[1]}) to 224 × 224:"
     )
 
     def one(scaled: bool) -> None:
-        for i in range(n):
-            frame_image(decode_image(images.path(i), framing.resize if scaled else None), framing)
+        for path in paths:
+            frame_image(decode_image(path, framing.resize if scaled else None), framing)
 
     rates = {
         "one thread, whole files": lambda: one(False),
         "one thread, JPEG at a fraction of its size": lambda: one(True),
-        "one thread, the fastest decoders": lambda: [read_square(images.path(i), framing) for i in range(n)],
-        f"FileImages.load, {os.cpu_count()} cores": lambda: images.load(slice(None), framing),
+        "one thread, the fastest decoders": lambda: [read_square(path, framing) for path in paths],
+        f"Images.load, {os.cpu_count()} cores": lambda: images.load(slice(None), framing),
         "fingerprint": images.fingerprint,
     }
     for label, run in rates.items():

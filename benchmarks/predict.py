@@ -25,7 +25,7 @@ import torch
 from PIL import Image
 
 from masil.backbones import open_engine
-from masil.data import FileImages
+from masil.data import Images, file_images
 from masil.files import write_json
 from masil.hardware import cpu_model, usable_cores
 from masil.learner import Masil
@@ -63,13 +63,13 @@ def waits(model: Masil, files: dict[str, Path], times: int) -> dict[str, float]:
     return found
 
 
-def throughput(model: Masil, images: FileImages, rounds: int) -> dict[str, Any]:
+def throughput(model: Masil, images: Images, rounds: int) -> dict[str, Any]:
     """Give images per second of the three ways, and the ratios within a round."""
     backbone = model.encoder_.backbone
     assert backbone is not None
     pixels = images.load(slice(None), backbone.framing)
     engine = open_engine(backbone, device="cpu")
-    paths = [images.path(at) for at in range(len(images))]
+    paths = paths_of(images)
     eager_n = min(len(images), 2 * EAGER_BATCH)
 
     @torch.inference_mode()
@@ -98,13 +98,18 @@ def throughput(model: Masil, images: FileImages, rounds: int) -> dict[str, Any]:
     }
 
 
-def files_of(folder: Path, n: int) -> FileImages:
+def paths_of(images: Images) -> list[Path]:
+    """Give the files of images that are in files."""
+    return [images.source.root / images.name(position) for position in range(len(images))]
+
+
+def files_of(folder: Path, n: int) -> Images:
     files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*.jpg"))
     if len(files) < n:
         raise SystemExit(
             f"There are {len(files)} .jpg files under {folder}, but {n} are needed; see --folder, --images."
         )
-    return FileImages(folder, [files[i * len(files) // n] for i in range(n)], torch.zeros(n))
+    return file_images(folder, [files[i * len(files) // n] for i in range(n)], torch.zeros(n))
 
 
 def main() -> None:
@@ -125,8 +130,10 @@ def main() -> None:
     print(f"{cpu_model()}, {usable_cores()} cores, torch {torch.__version__}")
     found: dict[str, Any] = {"goals": GOALS}
     with tempfile.TemporaryDirectory() as folder:
-        large = large_photo(images.path(0), Path(folder, "large.jpg"))
-        found["milliseconds"] = waits(model, {"ordinary photo": images.path(0), "12 megapixels": large}, chosen.times)
+        large = large_photo(paths_of(images)[0], Path(folder, "large.jpg"))
+        found["milliseconds"] = waits(
+            model, {"ordinary photo": paths_of(images)[0], "12 megapixels": large}, chosen.times
+        )
     for name, wait in found["milliseconds"].items():
         print(f"{name:16} {wait:7.1f} ms   goal {GOALS[name]:.0f} ms: {'reached' if wait < GOALS[name] else 'MISSED'}")
     if not chosen.one_core:

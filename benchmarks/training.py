@@ -36,7 +36,7 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset
 
 from masil.backbones import create
-from masil.data import ArrayImages, Images, load
+from masil.data import ArraySource, Images, array_images, load
 from masil.files import write_json
 from masil.hardware import cpu_model, set_threads, usable_cores
 from masil.protocol import PROTOCOLS, sessions
@@ -199,7 +199,7 @@ def speed(px: int, batch: int, steps: int, rounds: int, compiled: bool) -> dict[
         ways: dict[str, Way] = {
             "usual": Usual(pixels, labels, px, batch),
             "bare": Bare(px, batch),
-            "ours": Ours(ArrayImages(pixels, labels), px, batch, compiled, Path(folder)),
+            "ours": Ours(array_images(pixels, labels), px, batch, compiled, Path(folder)),
         }
         for way in ways.values():
             way.epoch()
@@ -258,10 +258,10 @@ def base_images(data: str | None) -> Images:
     return next(iter(sessions(PROTOCOLS["cifar100"], load("cifar100", data)))).train
 
 
-def accuracy_usual(images: ArrayImages, minutes: float, holdout: int) -> Iterator[tuple[float, float]]:
+def accuracy_usual(images: Images, minutes: float, holdout: int) -> Iterator[tuple[float, float]]:
     """Train the usual loop at 32 px, cosine over as many epochs as fit, and yield (seconds, held-out accuracy)."""
     kept, held = split(images, holdout)
-    usual = Usual(kept.pixels[kept.rows.numpy()], kept.labels, 32, 128)
+    usual = Usual(kept.source.pixels[kept.rows.numpy()], kept.labels, 32, 128)
     seconds, epoch = 0.0, 0
     share = 0.0
     while share < 1:
@@ -274,7 +274,7 @@ def accuracy_usual(images: ArrayImages, minutes: float, holdout: int) -> Iterato
         yield seconds, held_out_accuracy(usual.model, held)
 
 
-def split(images: ArrayImages, holdout: int) -> tuple[ArrayImages, ArrayImages]:
+def split(images: Images, holdout: int) -> tuple[Images, Images]:
     """Hold the last images of each class out."""
     last = torch.cat([(images.labels == label).nonzero().flatten()[-holdout:] for label in range(CLASSES)])
     kept = torch.ones(len(images), dtype=torch.bool)
@@ -283,10 +283,10 @@ def split(images: ArrayImages, holdout: int) -> tuple[ArrayImages, ArrayImages]:
 
 
 @torch.no_grad()
-def held_out_accuracy(model: nn.Module, images: ArrayImages) -> float:
+def held_out_accuracy(model: nn.Module, images: Images) -> float:
     """Give the accuracy on images as they are."""
     model.eval()
-    x = (torch.from_numpy(images.pixels[images.rows.numpy()]).float() / 255 - 0.48) / 0.26
+    x = (torch.from_numpy(images.source.pixels[images.rows.numpy()]).float() / 255 - 0.48) / 0.26
     found = torch.cat([model(part).argmax(1) for part in torch.split(x, 256)])
     return float((found == images.labels).double().mean())
 
@@ -340,7 +340,7 @@ def main() -> None:
     print(f"\n  {result['machine']}; load per core before: {load_before}")
     if given.accuracy:
         images = base_images(given.data)
-        assert isinstance(images, ArrayImages)
+        assert isinstance(images.source, ArraySource)
         rates = {int(row["pixels"]): float(row["images_per_second"]["ours"]) for row in rows}
         curves = {
             "usual": list(accuracy_usual(images, given.accuracy, 50)),

@@ -30,7 +30,7 @@ def images(n: int, height: int = SIDE, width: int = SIDE) -> ArrayImages:
 @pytest.mark.parametrize("engine", ["torch", "onnxruntime"])
 def test_activations_in_the_order_of_the_images(batch: int | None, engine: str) -> None:
     backbone, given = tiny(), images(7)
-    expected = backbone(backbone.preprocess(torch.from_numpy(given.pixels))).detach()
+    expected = backbone(backbone.preprocess(torch.from_numpy(given.source.pixels))).detach()
     found = extract(backbone, given, batch=batch, engine=engine, device="cpu")
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
 
@@ -47,7 +47,7 @@ def test_another_framing_and_mirrored_images() -> None:
     pixels = given.load(slice(None), Framing(24, 20))
     torch.testing.assert_close(wide, backbone(backbone.preprocess(pixels)).detach(), atol=1e-5, rtol=1e-4)
     mirrored = extract(backbone, given, flip=True, **CHOICE)
-    flipped = backbone(backbone.preprocess(torch.from_numpy(given.pixels[..., ::-1].copy()))).detach()
+    flipped = backbone(backbone.preprocess(torch.from_numpy(given.source.pixels[..., ::-1].copy()))).detach()
     torch.testing.assert_close(mirrored, flipped, atol=1e-5, rtol=1e-4)
 
 
@@ -118,7 +118,7 @@ def test_the_next_batch_is_loaded_while_the_engine_works() -> None:
     engine = Echo(before=lambda: watched.second.wait(timeout=20) or pytest.fail("nothing was loaded meanwhile"))
     first, rows = next(stream(engine, watched, Framing(SIDE, SIDE), batch=2))
     assert first == 0
-    assert rows[:, 0].tolist() == watched.inner.pixels[:2, 0, 0, 0].tolist()
+    assert rows[:, 0].tolist() == watched.inner.source.pixels[:2, 0, 0, 0].tolist()
 
 
 def test_not_everything_is_loaded_at_once() -> None:
@@ -132,7 +132,7 @@ def test_not_everything_is_loaded_at_once() -> None:
 def test_it_can_begin_anywhere() -> None:
     parts = list(stream(Echo(), images(7), Framing(SIDE, SIDE), start=3, batch=2))
     assert [first for first, _ in parts] == [3, 5]
-    assert torch.cat([rows for _, rows in parts])[:, 0].tolist() == images(7).pixels[3:, 0, 0, 0].tolist()
+    assert torch.cat([rows for _, rows in parts])[:, 0].tolist() == images(7).source.pixels[3:, 0, 0, 0].tolist()
 
 
 def test_an_image_that_cannot_be_read() -> None:

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from masil.backbones import ActivationStore, create, extract, store
-from masil.data import ArrayImages, Framing
+from masil.data import ArrayImages, Framing, Images
 from masil.errors import DataError, StorageError
 
 N, SIDE = 12, 16
@@ -90,16 +90,16 @@ def test_no_images(tmp_path: Path) -> None:
 
 
 def test_it_continues_after_an_error(tmp_path: Path, extracted: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    load = ArrayImages.load
+    load = Images.load
 
-    def failing(self: ArrayImages, index: slice, framing: Framing) -> torch.Tensor:
+    def failing(self: Images, index: slice, framing: Framing) -> torch.Tensor:
         if index.start == 6:
             raise DataError("c.jpg cannot be read.")
         return load(self, index, framing)
 
     shelf = ActivationStore(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(ArrayImages, "load", failing)
+        patch.setattr(Images, "load", failing)
         with pytest.raises(DataError, match=r"c\.jpg"):
             shelf.get(tiny(), images(), **CHOICE)
     assert extracted == [0, 2, 4]

@@ -1,5 +1,6 @@
 import io
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +13,7 @@ def test_all_photos_of_a_folder_are_read_class_by_class(photos, tmp_path):
     found = read_photos(folder)
     assert found.counts == {"crow": 7, "wren": 7}
     assert found.labels == ["crow"] * 7 + ["wren"] * 7
-    assert all(found.images.path(at).parent.name == label for at, label in enumerate(found.labels))
+    assert all(Path(found.images.name(at)).parent.name == label for at, label in enumerate(found.labels))
     assert found.notes == ()
 
 

@@ -172,7 +172,7 @@ def test_a_bank_from_images_finds_colours_and_shows_them(tmp_path: Path) -> None
         for image, (top, left, bottom, right) in zip(
             found.examples.images[concept].tolist(), found.examples.boxes[concept].tolist(), strict=True
         ):
-            crop = images.pixels[image, :, top:bottom, left:right]
+            crop = images.source.pixels[image, :, top:bottom, left:right]
             assert crop.shape == (3, 4, 4)
             assert crop[channel].mean() == 255
     stored = ConceptBank.from_images(images, net, 3, store=ActivationStore(tmp_path), **options)

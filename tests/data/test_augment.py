@@ -1,13 +1,15 @@
 import json
 from dataclasses import asdict
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image, ImageEnhance
 
-from masil.data.augment import Augmentation, augment
-from masil.data.colour import cutout, jitter
+from masil.data import Augmentation, augment, mixup
+from masil.data.augment import cutout, draw_centres, draw_factors, jitter, recolour
 from masil.data.geometry import flip, pad_crop, random_resized_crop, resize, rotate
 from masil.errors import InputError, UnknownNameError
 
@@ -22,11 +24,15 @@ def pictures(n=6, side=16):
     return torch.randint(0, 256, (n, 3, side, side), generator=seeded(1), dtype=torch.uint8)
 
 
+def floats(n=6, c=3, h=10, w=12, seed=1):
+    return torch.rand(n, c, h, w, generator=seeded(seed))
+
+
 def test_the_order_is_crop_resize_flip_rotation_colour_cutout():
     x, generator = pictures(), seeded(4)
     expected = pad_crop(x.float() / 255, 2, generator)
     expected = flip(resize(expected, 12), generator, 0.5)
-    expected = jitter(rotate(expected, 10.0, generator), 0.4, 0.3, 0.2, generator)
+    expected = jitter(rotate(expected, 10.0, generator), (0.4, 0.3, 0.2), generator)
     expected = cutout(expected, 0.25, 0.5, generator)
     assert torch.equal(augment(x, Augmentation(crop="pad", pad=2, **FULL), 12, seeded(4)), expected)
 
@@ -85,11 +91,14 @@ def test_an_augmentation_survives_json(augmentation):
     ("settings", "sentence"),
     [
         ({"pad": -1}, "pads by -1 px"),
-        ({"scale": (0.0, 1.0)}, "share of the area"),
-        ({"ratio": (1.0, 0.5)}, "width : height"),
+        ({"scale": (0.0, 1.0)}, r"share of the area is in \(0.0, 1.0\)"),
+        ({"scale": (0.5, 1.5)}, "lowest <= highest <= 1"),
+        ({"ratio": (1.0, 0.5)}, r"width : height is in \(1.0, 0.5\)"),
         ({"flip": 2.0}, r"probability of a flip is 2.0, but must lie in \[0, 1\]"),
         ({"rotation": 270.0}, "270.0 degrees"),
-        ({"saturation": -0.4}, "jitter of saturation is -0.4"),
+        ({"saturation": -0.4}, "jitter of saturation is -0.4, but must be a number of at least 0"),
+        ({"contrast": float("nan")}, "jitter of contrast is nan"),
+        ({"brightness": float("inf")}, "jitter of brightness is inf"),
         ({"cutout": 8}, "side of a cutout, as a fraction of the image's, is 8"),
         ({"cutout_probability": -0.1}, "probability of a cutout is -0.1"),
     ],
@@ -107,3 +116,98 @@ def test_a_misspelt_crop_is_suggested():
 def test_padding_is_checked_against_the_images():
     with pytest.raises(InputError, match="Reflection by 4 px needs 0 <= pad < 3"):
         augment(pictures(side=3), Augmentation(crop="pad"), 3, seeded())
+
+
+def test_what_is_not_a_batch_of_images_is_refused():
+    for batch, sentence in (
+        (pictures()[0], r"shape \[n c h w\], but have \[3, 16, 16\]"),
+        (pictures().int(), r"floating point in \[0, 1\], but are torch.int32"),
+    ):
+        for change in (lambda x: augment(x, Augmentation(), 8, seeded()), lambda x: mixup(x, 1.0, seeded())):
+            with pytest.raises(InputError, match=sentence):
+                change(batch)
+
+
+def test_recolour_is_brightness_then_contrast_then_saturation():
+    x = floats()
+    factors = [draw_factors(6, strength, seeded(i)) for i, strength in enumerate((0.4, 0.8, 1.5))]
+    brightness, contrast, saturation = (factor.double().numpy()[:, None, None, None] for factor in factors)
+    weights = np.array([0.299, 0.587, 0.114])[:, None, None]
+    bright = (x.double().numpy() * brightness).clip(0, 1)
+    mean = (bright * weights).sum(1, keepdims=True).mean((2, 3), keepdims=True)
+    strong = (mean + contrast * (bright - mean)).clip(0, 1)
+    own = (strong * weights).sum(1, keepdims=True)
+    expected = (own + saturation * (strong - own)).clip(0, 1)
+    torch.testing.assert_close(recolour(x, *factors), torch.tensor(expected).float(), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("position", [0, 1, 2])
+def test_each_factor_means_what_pillow_means_by_it(position):
+    enhancer = (ImageEnhance.Brightness, ImageEnhance.Contrast, ImageEnhance.Color)[position]
+    x = torch.randint(0, 256, (1, 3, 9, 7), generator=seeded(), dtype=torch.uint8)
+    picture = Image.fromarray(x[0].permute(1, 2, 0).numpy())
+    for factor in (0.0, 0.6, 1.0, 1.4):
+        factors = [None, None, None]
+        factors[position] = torch.tensor([factor])
+        ours = recolour(x.float() / 255, *factors)[0] * 255
+        theirs = torch.tensor(np.asarray(enhancer(picture).enhance(factor))).permute(2, 0, 1)
+        assert (ours - theirs).abs().max() <= 1.5 * max(1, factor)  # Pillow rounds grey to whole numbers
+
+
+def test_factors_lie_in_their_range_and_never_below_zero():
+    factors = draw_factors(10_000, 0.4, seeded())
+    assert factors.min() == pytest.approx(0.6, abs=1e-3)
+    assert factors.max() == pytest.approx(1.4, abs=1e-3)
+    assert draw_factors(1000, 3.0, seeded()).min() >= 0
+    assert draw_factors(5, 0.0, seeded()) is None
+
+
+def test_jitter_keeps_the_range_repeats_with_its_seed_and_leaves_its_input():
+    x = floats()
+    before = x.clone()
+    result = jitter(x, (0.9, 0.9, 0.9), seeded())
+    assert result.min() >= 0
+    assert result.max() <= 1
+    assert torch.equal(result, jitter(x, (0.9, 0.9, 0.9), seeded()))
+    assert not torch.equal(result, jitter(x, (0.9, 0.9, 0.9), seeded(1)))
+    assert torch.equal(x, before)
+    assert jitter(x, (0, 0, 0), seeded()) is x
+    twins = x[:1].expand(2, -1, -1, -1)
+    assert not torch.equal(*jitter(twins, (0.4, 0, 0), seeded()))
+
+
+def test_grey_images_have_no_saturation_to_change():
+    x = floats(c=1)
+    torch.testing.assert_close(jitter(x, (0, 0, 0.9), seeded()), x)
+    with pytest.raises(InputError, match="1 or 3 channels, but these have 4"):
+        jitter(floats(c=4), (0, 0.5, 0), seeded())
+
+
+def test_cutout_hides_a_clipped_square_under_the_mean_colour():
+    x = floats(200, h=10, w=12)
+    result = cutout(x, 0.4, 1.0, seeded())
+    # The same draws in the same order: who is chosen, then the centres.
+    generator = seeded()
+    torch.rand(200, generator=generator)
+    centres = draw_centres(200, (10, 12), generator)
+    for image, (row, column), hidden in zip(x, centres.tolist(), result, strict=True):
+        expected = image.clone()
+        for i in range(max(0, row - 2), min(10, row + 2)):
+            for j in range(max(0, column - 2), min(12, column + 2)):
+                expected[:, i, j] = image.mean((1, 2))
+        torch.testing.assert_close(hidden, expected)
+
+
+def test_cutout_takes_its_share_of_the_images():
+    x = floats(1000)
+    touched = (cutout(x, 0.5, 0.3, seeded()) != x).flatten(1).any(1)
+    assert touched.float().mean() == pytest.approx(0.3, abs=0.05)
+    assert cutout(x, 0.0, 1.0, seeded()) is x
+    assert cutout(x, 0.5, 0.0, seeded()) is x
+    assert torch.equal(cutout(x, 0.5, 0.3, seeded()), cutout(x, 0.5, 0.3, seeded()))
+
+
+def test_centres_are_any_pixel():
+    centres = draw_centres(5000, (3, 5), seeded())
+    counts = torch.bincount(centres[:, 0] * 5 + centres[:, 1], minlength=15)
+    assert (counts / 5000 - 1 / 15).abs().max() < 0.015

@@ -4,18 +4,17 @@ import os
 import pickle
 import tarfile
 import threading
-from collections.abc import Iterator
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
-from masil.data import Framing, load
-from masil.data.cifar100 import OFFICIAL, Archive, fetch_cifar100, find_cifar100, read_cifar100
-from masil.errors import DataError
+from masil.data import Framing
+from masil.data.cifar100 import Archive, fetch_cifar100, find_cifar100, read_cifar100
+from masil.errors import DataError, StorageError
 
 NAMES = ["apple", "aquarium_fish", "baby"]
 
@@ -60,20 +59,41 @@ def unpack(root: Path, **changed: bytes) -> Path:
     return root
 
 
-@pytest.fixture
-def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    site = tmp_path / "site"
-    site.mkdir()
-    (site / "archive").write_bytes(PACKED)
+Serve = Callable[..., Archive]
 
-    class Silent(SimpleHTTPRequestHandler):
+
+@pytest.fixture
+def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
+    """Start a server that gives one answer a request as told, then the archive, and give where it is."""
+    script: list[str] = []
+
+    class Scripted(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            behaviour = script.pop(0) if script else "well"
+            if behaviour.isdigit():
+                self.send_error(int(behaviour))
+                return
+            body = bytes(len(PACKED)) if behaviour == "wrong" else PACKED
+            self.send_response(200)
+            if behaviour != "half without length":
+                self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body[: len(body) // 2] if "half" in behaviour else body)
+            self.close_connection = True
+
         def log_message(self, *_: object) -> None: ...
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Silent, directory=str(site))) as server:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Scripted) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
-        yield f"http://127.0.0.1:{server.server_port}/archive"
+
+        def told(*behaviours: str) -> Archive:
+            script[:] = behaviours
+            return replace(ARCHIVE, url=f"http://127.0.0.1:{server.server_port}/archive")
+
+        yield told
         server.shutdown()
         thread.join()
 
@@ -90,7 +110,7 @@ def test_pixels_labels_and_names_are_those_of_the_archive(tmp_path: Path) -> Non
 
 
 def test_the_pixels_are_not_copied_and_cannot_be_changed(tmp_path: Path) -> None:
-    pixels = read_cifar100(unpack(tmp_path), ARCHIVE).train.pixels
+    pixels = read_cifar100(unpack(tmp_path), ARCHIVE).train.source.pixels
     assert not pixels.flags.owndata
     with pytest.raises(ValueError, match="read-only"):
         pixels[0] = 0
@@ -105,19 +125,6 @@ def test_an_archive_is_unpacked_once(tmp_path: Path) -> None:
     assert len(read_cifar100(tmp_path, ARCHIVE).train) == 12
     assert find_cifar100(tmp_path) == tmp_path / "cifar-100-python"
     assert sorted(file.name for file in (tmp_path / "cifar-100-python").iterdir()) == ["meta", "test", "train"]
-
-
-def test_a_missing_data_set_is_said_with_where_and_how(tmp_path: Path) -> None:
-    assert find_cifar100(tmp_path) is None
-    sentence = (
-        rf"CIFAR-100 is not in {tmp_path}: looked for cifar-100-python\.tar\.gz, and in cifar-100-python/ for train, "
-        r"test, meta\. Name the folder it is in with --data or MASIL_DATA, or fetch it .* with --download"
-    )
-    with pytest.raises(DataError, match=sentence):
-        load("cifar100", tmp_path)
-    (tmp_path / "cifar-100-python.tar.gz.part").write_bytes(bytes(1234))
-    with pytest.raises(DataError, match=r"A download stopped after 1,234 bytes\. Name the folder"):
-        load("cifar100", tmp_path)
 
 
 def test_a_half_unpacked_folder_is_said(tmp_path: Path) -> None:
@@ -180,33 +187,43 @@ def test_a_damaged_pickle_is_said(tmp_path: Path) -> None:
         read_cifar100(unpack(tmp_path, meta=FILES["meta"][:20]), ARCHIVE)
 
 
-def test_what_is_missing_is_fetched_and_what_is_there_is_not(tmp_path: Path, address: str) -> None:
-    root = tmp_path / "data"
-    archive = Archive(address, ARCHIVE.md5, ARCHIVE.train_md5, ARCHIVE.test_md5)
+def test_what_is_missing_is_fetched_and_what_is_there_is_not(tmp_path: Path, serve: Serve) -> None:
+    root, archive = tmp_path / "data", serve("half", "half without length", "503")  # and then well
     fetch_cifar100(root, archive)
+    assert [file.name for file in root.iterdir()] == ["cifar-100-python.tar.gz"]
+    assert (root / "cifar-100-python.tar.gz").stat().st_mode & 0o777 == 0o644
     assert len(read_cifar100(root, archive).train) == 12
     fetch_cifar100(root, ARCHIVE)  # its address does not answer
     (root / "cifar-100-python.tar.gz").unlink()
     fetch_cifar100(root, ARCHIVE)
 
 
+@pytest.mark.parametrize(
+    ("behaviour", "sentence"),
+    [
+        ("404", r"archive could not be downloaded \(404 .*Not Found.*\)\. Is the network up\?"),
+        ("half", r"could not be downloaded \(.*IncompleteRead.*\)\. Is the network up\?"),
+        ("half without length", f"sent a file whose md5 is not {ARCHIVE.md5}; it was thrown away"),
+        ("wrong", f"sent a file whose md5 is not {ARCHIVE.md5}; it was thrown away"),
+    ],
+)
+def test_a_download_that_fails_is_said_and_leaves_nothing(
+    tmp_path: Path, serve: Serve, behaviour: str, sentence: str
+) -> None:
+    with pytest.raises(DataError, match=sentence):
+        fetch_cifar100(tmp_path, serve(*[behaviour] * 4))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_server_that_is_not_there_and_a_folder_that_cannot_be_are_said(tmp_path: Path, serve: Serve) -> None:
+    with pytest.raises(DataError, match=r"127\.0\.0\.1:9/none could not be downloaded \(.*refused.*\)"):
+        fetch_cifar100(tmp_path, ARCHIVE)
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match=r"cifar-100-python\.tar\.gz cannot be written"):
+        fetch_cifar100(tmp_path / "file", serve())
+
+
 def test_python_2_strings_are_read_too(tmp_path: Path) -> None:
     """The official meta holds byte strings throughout: {'fine_label_names': ['apple']} as Python 2 writes it."""
     meta = b"\x80\x02}U\x10fine_label_names]U\x05applea" + b"U\x04pearaU\x04plumas."
     assert read_cifar100(unpack(tmp_path, meta=meta), ARCHIVE).classes == ("apple", "pear", "plum")
-
-
-@pytest.mark.data
-def test_the_official_data(data_folder: str) -> None:
-    data = load("cifar100", data_folder)
-    assert (len(data.classes), data.classes[0], data.classes[99]) == (100, "apple", "worm")
-    assert torch.bincount(data.train.labels).tolist() == [500] * 100
-    assert torch.bincount(data.test.labels).tolist() == [100] * 100
-    assert OFFICIAL.train_md5.startswith("16019d7e")
-    assert data.train.load([0], Framing(32, 32))[0, :, 0, 0].tolist() == [255, 255, 255]
-    assert list(data.shots) == list(range(1, 9))
-    for session, positions in data.shots.items():
-        counts = torch.bincount(data.train.labels[positions], minlength=100)
-        first = 60 + 5 * (session - 1)
-        assert counts.nonzero().flatten().tolist() == list(range(first, first + 5))
-        assert counts[first : first + 5].tolist() == [5] * 5

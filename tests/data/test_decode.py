@@ -2,6 +2,7 @@ import io
 import struct
 import warnings
 import zlib
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, features
 
-from masil.data import Framing, codecs, decode_image, frame_image, read_square
+from masil.data import Framing, decode, decode_image, frame_image, read_square
 from masil.data.decode import FORMATS, PIXEL_LIMIT
 from masil.errors import DataError
 
@@ -21,6 +22,11 @@ def photo(width: int = 48, height: int = 32, seed: int = 0) -> Image.Image:
     y, x = np.mgrid[0:height, 0:width]
     rgb = np.stack([255 * x / width, 255 * y / height, 128 + 90 * np.sin(x / 9 + seed)], axis=-1)
     return Image.fromarray(rgb.astype(np.uint8))
+
+
+def grained(width: int, height: int) -> Image.Image:
+    noise = np.random.default_rng(0).integers(-30, 31, (height, width, 3))
+    return Image.fromarray((np.asarray(photo(width, height)).astype(int) + noise).clip(0, 255).astype(np.uint8))
 
 
 def encode(image: Image.Image, kind: str, **options: object) -> bytes:
@@ -185,26 +191,31 @@ def test_several_pictures_in_one_jpeg_give_the_first() -> None:
     assert np.abs(pixels(decode_image(content, side=8)).mean() - pixels(photo()).mean()) < 4
 
 
+READERS = [decode_image, lambda file: decode_image(file, 4), lambda file: read_square(file, Framing(8, 8))]
+
+
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM"])
-@pytest.mark.parametrize("side", [None, 4])
-def test_a_file_cut_short_is_refused_by_name(kind: str, side: int | None, tmp_path: Path) -> None:
-    noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
-    content = encode(Image.fromarray(noise), kind)
+@pytest.mark.parametrize("read", READERS)
+def test_a_file_cut_short_is_refused_by_name(kind: str, read: Callable[[Path], object], tmp_path: Path) -> None:
+    content = encode(grained(64, 64), kind)
     file = tmp_path / "half.jpg"
     for length in (len(content) // 2, len(content) - 64):
         file.write_bytes(content[:length])
         with pytest.raises(DataError, match=rf"{file} .*(is damaged or cut short|begins like an image but is damaged)"):
-            decode_image(file, side)
+            read(file)
 
 
-@settings(max_examples=150, deadline=None)
-@given(st.sampled_from(["JPEG", "PNG", "WEBP", "GIF", "TIFF", "BMP"]), st.data())
-def test_damage_gives_a_picture_or_a_sentence_and_nothing_else(kind: str, data: st.DataObject) -> None:
+@settings(max_examples=200, deadline=None)
+@given(st.sampled_from(["JPEG", "PNG", "WEBP", "GIF", "TIFF", "BMP"]), st.sampled_from(READERS), st.data())
+def test_damage_gives_a_picture_or_a_sentence_and_nothing_else(
+    kind: str, read: Callable[[bytes], object], data: st.DataObject
+) -> None:
     content = bytearray(encode(photo(24, 16), kind))
     for _ in range(data.draw(st.integers(1, 8))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
     with suppress(DataError):
-        assert decode_image(bytes(content)).mode == "RGB"
+        result = read(bytes(content))
+        assert getattr(result, "mode", "") == "RGB" or result.shape == (3, 8, 8)
 
 
 @settings(max_examples=100, deadline=None)
@@ -293,11 +304,6 @@ def test_framing_is_resizing_the_shorter_side_and_cutting_the_centre(w: int, h: 
 ROUNDING = 2  # levels, between Pillow's resizing of a part and torch's of the whole
 
 
-def grained(width: int, height: int) -> Image.Image:
-    noise = np.random.default_rng(0).integers(-30, 31, (height, width, 3))
-    return Image.fromarray((np.asarray(photo(width, height)).astype(int) + noise).clip(0, 255).astype(np.uint8))
-
-
 @pytest.mark.parametrize(
     ("kind", "options"),
     [("JPEG", {"quality": quality, "subsampling": subsampling, "progressive": progressive})
@@ -311,7 +317,7 @@ def test_fast_decoders_give_the_pixels_that_pillow_gives(
 ) -> None:
     pytest.importorskip({"JPEG": "simplejpeg", "WEBP": "webp"}[kind])
     content = encode(grained(*size), kind, **options)
-    rgb = codecs.decode_rgb(kind, content, *size)
+    rgb = decode.decode_rgb(kind, content, *size)
     assert rgb is not None
     # Two builds of a library may round colours differently; lossless they must agree.
     apart = np.abs(rgb.astype(int) - np.asarray(decode_image(content)).astype(int)).max()
@@ -356,9 +362,9 @@ def test_a_square_is_the_framed_picture_whatever_the_file(name: str, tmp_path: P
 def test_without_fast_decoders_squares_are_the_same_to_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
     contents = [encode(grained(90, 70), kind) for kind in ("JPEG", "WEBP")]
     found = [read_square(content, Framing(48, 40)) for content in contents]
-    monkeypatch.setattr(codecs, "_decoders", dict)
+    monkeypatch.setattr(decode, "_decoders", dict)
     for content, square in zip(contents, found, strict=True):
-        assert codecs.decode_rgb("JPEG", content, 90, 70) is None
+        assert decode.decode_rgb("JPEG", content, 90, 70) is None
         assert np.abs(read_square(content, Framing(48, 40)).astype(int) - square).max() <= ROUNDING
 
 
@@ -366,17 +372,17 @@ def test_only_a_webp_that_is_one_opaque_upright_frame_tells_its_size() -> None:
     turned, clear = Image.Exif(), grained(80, 64).convert("RGBA")
     turned[0x0112] = 6
     clear.putalpha(90)
-    assert codecs.lossy_webp_size(encode(grained(80, 64), "WEBP")[: codecs.HEAD]) == (80, 64)
+    assert decode.lossy_webp_size(encode(grained(80, 64), "WEBP")[: decode.HEAD]) == (80, 64)
     others = (
         encode(grained(80, 64), "WEBP", lossless=True),
         encode(grained(80, 64), "WEBP", exif=turned),
         encode(grained(80, 64), "WEBP", save_all=True, append_images=[photo(80, 64)]),
         encode(clear, "WEBP"),
         encode(grained(80, 64), "JPEG"),
-        encode(grained(80, 64), "WEBP")[: codecs.HEAD - 1],
+        encode(grained(80, 64), "WEBP")[: decode.HEAD - 1],
         b"",
     )
-    assert [codecs.lossy_webp_size(content[: codecs.HEAD]) for content in others] == [None] * len(others)
+    assert [decode.lossy_webp_size(content[: decode.HEAD]) for content in others] == [None] * len(others)
 
 
 @pytest.mark.parametrize(("side", "sentence"), [(16_000, "claims more than|is damaged"), (9_000, "is damaged")])
@@ -391,27 +397,7 @@ def test_a_fast_decoder_does_not_decode_more_pixels_than_were_announced() -> Non
     pytest.importorskip("simplejpeg")
     pytest.importorskip("webp")
     for kind in ("JPEG", "WEBP"):
-        assert codecs.decode_rgb(kind, encode(grained(90, 70), kind), 30, 40) is None
-
-
-@pytest.mark.parametrize("kind", ["JPEG", "WEBP"])
-def test_a_square_of_a_file_cut_short_is_refused_by_name(kind: str) -> None:
-    content = encode(grained(64, 64), kind)
-    for length in (len(content) // 2, len(content) - 64):
-        with pytest.raises(
-            DataError, match=r"half\.jpg .*(is damaged or cut short|begins like an image but is damaged)"
-        ):
-            read_square(content[:length], Framing(8, 8), "half.jpg")
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.sampled_from(["JPEG", "WEBP"]), st.data())
-def test_damage_gives_a_square_or_a_sentence_and_nothing_else(kind: str, data: st.DataObject) -> None:
-    content = bytearray(encode(photo(24, 16), kind))
-    for _ in range(data.draw(st.integers(1, 8))):
-        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
-    with suppress(DataError):
-        assert read_square(bytes(content), Framing(8, 8)).shape == (3, 8, 8)
+        assert decode.decode_rgb(kind, encode(grained(90, 70), kind), 30, 40) is None
 
 
 def test_a_long_thin_picture_costs_no_more_than_its_square() -> None:

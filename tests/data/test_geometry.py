@@ -6,6 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from scipy import ndimage
 from torch.nn import functional
 
 from masil.data import geometry
@@ -59,14 +60,6 @@ def test_every_image_has_its_own_parameters_and_another_seed_other_ones(name):
 @pytest.mark.parametrize("name", ALL)
 def test_no_images_give_no_images(name):
     assert len(ALL[name](pictures(0), seeded())) == 0
-
-
-@pytest.mark.parametrize("name", ALL)
-def test_what_is_not_a_float_batch_is_refused(name):
-    with pytest.raises(InputError, match=r"shape \[n c h w\], but have \[3, 12, 12\]"):
-        ALL[name](pictures()[0], seeded())
-    with pytest.raises(InputError, match=r"floating point in \[0, 1\], but are torch.uint8"):
-        ALL[name](pictures().to(torch.uint8), seeded())
 
 
 @pytest.mark.parametrize("size", [5, 12, 17])
@@ -135,23 +128,6 @@ def test_crop_resize_is_slicing_and_an_antialiased_resize_of_each_image(h, w, si
         torch.testing.assert_close(cut, expected, atol=2e-6, rtol=0)
 
 
-def test_crop_resize_agrees_with_plain_bilinear_interpolation_point_by_point():
-    x = pictures(2, 1, 8, 8)
-    boxes = torch.tensor([[2, 1, 3, 4], [0, 3, 5, 5]])
-    result = geometry.crop_resize(x, boxes, 6)
-    for n, (top, left, height, width) in enumerate(boxes.tolist()):
-        for i in range(6):
-            for j in range(6):
-                v = min(max((i + 0.5) * height / 6 - 0.5, 0), height - 1)
-                u = min(max((j + 0.5) * width / 6 - 0.5, 0), width - 1)
-                r, s = min(int(v), height - 2), min(int(u), width - 2)
-                a, b = v - r, u - s
-                piece = x[n, 0, top + r : top + r + 2, left + s : left + s + 2]
-                expected = (1 - a) * ((1 - b) * piece[0, 0] + b * piece[0, 1])
-                expected += a * ((1 - b) * piece[1, 0] + b * piece[1, 1])
-                assert result[n, 0, i, j] == pytest.approx(float(expected), abs=1e-6)
-
-
 def test_boxes_have_the_area_and_the_ratio_that_were_asked_for():
     top, left, height, width = geometry.draw_boxes(5000, (200, 160), (0.3, 0.5), (0.75, 1.5), seeded()).unbind(1)
     share, aspect = height * width / (200 * 160), width / height
@@ -179,19 +155,6 @@ def test_the_whole_image_at_its_own_size_is_the_identity():
 
 
 @pytest.mark.parametrize(
-    ("scale", "ratio", "sentence"),
-    [
-        ((0.0, 1.0), (1.0, 1.0), r"share of the area is in \(0.0, 1.0\)"),
-        ((0.5, 1.5), (1.0, 1.0), "lowest <= highest <= 1"),
-        ((0.5, 1.0), (2.0, 1.0), r"width : height is in \(2.0, 1.0\)"),
-    ],
-)
-def test_impossible_crops_are_refused(scale, ratio, sentence):
-    with pytest.raises(InputError, match=sentence):
-        random_resized_crop(pictures(), 8, scale, ratio, seeded())
-
-
-@pytest.mark.parametrize(
     "resized", [lambda x: resize(x, 0), lambda x: random_resized_crop(x, 0, (1, 1), (1, 1), seeded())]
 )
 def test_a_size_of_nothing_is_refused(resized):
@@ -199,41 +162,22 @@ def test_a_size_of_nothing_is_refused(resized):
         resized(pictures())
 
 
-def mirrored(position, length):
-    """Reflect a coordinate at −½ and length − ½, the outer edges of the border pixels."""
-    while position < -0.5 or position > length - 0.5:
-        position = -1 - position if position < -0.5 else 2 * length - 1 - position
-    return min(max(position, 0), length - 1)
-
-
 @pytest.mark.parametrize(("h", "w"), [(7, 7), (6, 9)])
 def test_turn_samples_each_pixel_where_it_was_before(h, w):
-    x = pictures(3, 2, h, w)
-    angles = torch.tensor([25.0, -70.0, 160.0])
-    result = geometry.turn(x, angles)
-    for image, angle, turned in zip(x, angles.tolist(), result, strict=True):
-        cos, sin = math.cos(math.radians(angle)), math.sin(math.radians(angle))
-        for i in range(h):
-            for j in range(w):
-                down, right = i - (h - 1) / 2, j - (w - 1) / 2
-                v = mirrored((h - 1) / 2 + cos * down + sin * right, h)
-                u = mirrored((w - 1) / 2 - sin * down + cos * right, w)
-                r, s = min(int(v), h - 2), min(int(u), w - 2)
-                a, b = v - r, u - s
-                patch = image[:, r : r + 2, s : s + 2]
-                expected = (1 - a) * ((1 - b) * patch[:, 0, 0] + b * patch[:, 0, 1])
-                expected += a * ((1 - b) * patch[:, 1, 0] + b * patch[:, 1, 1])
-                torch.testing.assert_close(turned[:, i, j], expected, atol=1e-5, rtol=0)
-
-
-def test_a_quarter_turn_is_rot90():
-    x = pictures()
-    torch.testing.assert_close(geometry.turn(x, torch.full((5,), 90.0)), x.rot90(1, (2, 3)), atol=1e-5, rtol=0)
+    x, angles = pictures(4, 2, h, w), torch.tensor([25.0, -70.0, 160.0, 90.0])
+    down, right = np.mgrid[:h, :w] - np.array([(h - 1) / 2, (w - 1) / 2])[:, None, None]
+    for image, angle, turned in zip(x.numpy(), angles.deg2rad().tolist(), geometry.turn(x, angles), strict=True):
+        cos, sin = math.cos(angle), math.sin(angle)
+        before = (h - 1) / 2 + cos * down + sin * right, (w - 1) / 2 - sin * down + cos * right
+        expected = [ndimage.map_coordinates(channel, before, order=1, mode="reflect") for channel in image]
+        torch.testing.assert_close(turned, torch.tensor(np.stack(expected)), atol=1e-5, rtol=0)
+    square = pictures(5)
+    torch.testing.assert_close(
+        geometry.turn(square, torch.full((5,), 90.0)), square.rot90(1, (2, 3)), atol=1e-5, rtol=0
+    )
 
 
 def test_rotations_go_both_ways_within_their_limit():
     x = pictures(1000, 1, 3, 3)
     angles = -30 + 60 * torch.rand(1000, generator=seeded())
     assert torch.equal(rotate(x, 30, seeded()), geometry.turn(x, angles))
-    with pytest.raises(InputError, match=r"200 degrees, but must lie in \[0, 180\]"):
-        rotate(pictures(), 200, seeded())

@@ -1,3 +1,11 @@
+"""What holds of images of every source, and how pictures are framed."""
+
+import io
+import pickle
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -5,16 +13,254 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from masil.data import ArrayImages, Dataset, Framing
-from masil.errors import InputError
+from masil.data import (
+    ArraySource,
+    CropSource,
+    Dataset,
+    FileSource,
+    Framing,
+    Images,
+    PictureSource,
+    UploadSource,
+    array_images,
+    file_images,
+    read_images,
+)
+from masil.errors import DataError, InputError
+
+PIXELS = (np.arange(4 * 3 * 6 * 5) * 7 % 256).astype(np.uint8).reshape(4, 3, 6, 5)
+LABELS = torch.tensor([0, 1, 2, 1])
+FRAMING = Framing(6, 5)
 
 
-def noise(n: int, h: int = 8, w: int = 8, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).integers(0, 256, (n, 3, h, w), dtype=np.uint8)
+def arrays(_folder: Path) -> Images:
+    return array_images(PIXELS, LABELS)
 
 
-def array(n: int = 6, **size: int) -> ArrayImages:
-    return ArrayImages(noise(n, **size), torch.arange(n) % 3)
+def in_files(folder: Path) -> Images:
+    for number, pixels in enumerate(PIXELS):
+        (folder / f"{number}.ppm").write_bytes(b"P6 5 6 255\n" + pixels.transpose(1, 2, 0).tobytes())
+    return file_images(folder, [f"{number}.ppm" for number in range(4)], LABELS)
+
+
+def in_memory(_folder: Path) -> Images:
+    pictures = [Image.fromarray(pixels.transpose(1, 2, 0)) for pixels in PIXELS]
+    pictures[1:3] = pictures[1].convert("L"), pictures[2].resize((3, 4), Image.Resampling.NEAREST)
+    return read_images(pictures).relabel(LABELS)
+
+
+def uploads(_folder: Path) -> Images:
+    return Images(UploadSource(torch.from_numpy(PIXELS[:, :, :5].copy()), list("abcd"), FRAMING), labels=LABELS)
+
+
+def cropped(folder: Path) -> Images:
+    boxes = torch.tensor([[0, 0, 3, 3], [1, 2, 4, 5], [2, 1, 5, 4], [0, 2, 3, 5]])
+    return Images(CropSource(in_files(folder), FRAMING, torch.tensor([0, 0, 3, 2]), boxes), labels=LABELS)
+
+
+def joined(folder: Path) -> Images:
+    array, files = arrays(folder), in_files(folder)
+    return Images.concat([array.subset([3, 1]), files.subset([0, 2]), array.subset([3])])
+
+
+# What makes them; the checksum of all; that of images 2 and 0; the names of the first three. Stored activations,
+# checkpoints and results refer to these checksums: they may never change.
+SOURCES: dict[str, tuple[Callable[[Path], Images], str, str, list[str]]] = {
+    "arrays": (
+        arrays, "2468bb138c8479c4ab335c70f831b03fea31597283c6be328a960a8a93e89fbf",
+        "7b61732dd78903e0cc1fe10bf5cea932b27473ae2cb1f9c16c5a715f2ba6d479", ["array[0]", "array[1]", "array[2]"],
+    ),
+    "files": (
+        in_files, "0ed384545e2ec3e795e1e5e1cfeffef711bb22404b6d8ff8daac51e1fd120856",
+        "7eed11ae7749568f928e89ad8c375c15d237213c97ab4922915148b958866e92", ["0.ppm", "1.ppm", "2.ppm"],
+    ),
+    "pictures": (
+        in_memory, "da3dee94895f0435bf240302f7471950a2fe23a178f37607b686bd73af3c2b2a",
+        "3df0bdaa1ad2ce12c8f542bfac84faad92b952fa7dc21d3c4260d305477a9a21", ["picture 0", "picture 1", "picture 2"],
+    ),
+    "uploads": (
+        uploads, "34c55dadddb9a6504e99899c806fd16bb5e648af96e5e25430e986bd72edcb67",
+        "d3840be86840f9fabdbbb0773ac9f113152e0c9460d4f5b0fe38272b549a073a", ["a", "b", "c"],
+    ),
+    "crops": (
+        cropped, "cb8d0b217401a0c80d43370d4e9b227ceadad20ad4be0804a4f2f8d10c9e5740",
+        "a862ecfb9daa926eea0e3473927868c39fdd8a8f461a82b607d2bda39bca341b",
+        ["0.ppm [0:3, 0:3]", "0.ppm [1:4, 2:5]", "3.ppm [2:5, 1:4]"],
+    ),
+    "joined": (
+        joined, "9dd4e7c92fc1162330ac7d62c403133d426de177a04bcc0d6bb6c9e04990ef5c", "",
+        ["array[3]", "array[1]", "0.ppm"],
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(params=SOURCES, scope="module")
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def images(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Images:
+    return SOURCES[kind][0](tmp_path_factory.mktemp(kind))
+
+
+def loaded(images: Images) -> torch.Tensor:
+    return images.load(slice(None), FRAMING)
+
+
+def names(images: Images) -> list[str]:
+    return [images.name(position) for position in range(len(images))]
+
+
+def test_checksums_and_names_are_those_of_ever(kind: str, images: Images) -> None:
+    _, whole, part, first_names = SOURCES[kind]
+    assert images.fingerprint() == whole
+    assert images.subset([2, 0]).fingerprint() == part or kind == "joined"
+    assert names(images)[:3] == first_names
+
+
+def test_joined_images_are_hashed_in_runs_that_lie_in_one_part(tmp_path: Path) -> None:
+    expected = "2c428c505e4706f18664fb270b36d0fff70e49c8cdfccc9c8a30a5aa1a0728cb"
+    assert joined(tmp_path).subset([3, 0, 1, 4]).fingerprint() == expected
+
+
+def test_images_load_one_by_one_or_together_in_the_order_asked_for(images: Images) -> None:
+    single = [images.load([position], FRAMING)[0] for position in range(len(images))]
+    assert single[0].dtype == torch.uint8
+    assert single[0].shape == (3, 5, 5)
+    mask = images.labels == 1
+    for index in (slice(None), slice(1, 3), [2, 0, 2], torch.tensor([3]), mask):
+        chosen = torch.arange(len(images))[index].tolist()
+        assert torch.equal(images.load(index, FRAMING), torch.stack([single[position] for position in chosen]))
+        assert images.load_checked(index, FRAMING)[1] == {}
+    assert images.load([], FRAMING).shape == (0, 3, 5, 5)
+    assert len(images.subset([]).fingerprint()) == 64
+
+
+@settings(max_examples=20)
+@given(st.lists(st.integers(0, 3), max_size=6), st.data())
+def test_a_subset_of_a_subset_is_the_subset_of_the_composition(
+    images: Images, first: list[int], data: st.DataObject
+) -> None:
+    second = data.draw(st.lists(st.integers(0, len(first) - 1), max_size=6)) if first else []
+    once, twice = images.subset([first[position] for position in second]), images.subset(first).subset(second)
+    assert torch.equal(once.labels, twice.labels)
+    assert torch.equal(loaded(once), loaded(twice))
+    assert once.fingerprint() == twice.fingerprint()
+    assert names(once) == names(twice)
+    assert once.source is images.source
+
+
+def test_labels_may_be_others_or_none_and_the_checksum_does_not_know_them(images: Images) -> None:
+    other = images.relabel(images.labels + 5)
+    assert other.labels.tolist() == [label + 5 for label in images.labels.tolist()]
+    assert other.labels.dtype == torch.int64
+    assert other.fingerprint() == images.fingerprint()
+    assert images.fingerprint() != images.subset(list(range(len(images)))[::-1]).fingerprint()
+    queries = images.relabel(None).subset([1, 0])
+    assert (images.labelled, queries.labelled) == (True, False)
+    assert torch.equal(loaded(queries), images.load([1, 0], FRAMING))
+    with pytest.raises(InputError, match="These images have no labels; give them some with `relabel`"):
+        _ = queries.labels
+    with pytest.raises(InputError, match=f"There are {len(images)} images but 9 labels"):
+        images.relabel(torch.zeros(9))
+
+
+def test_joined_to_others_they_are_the_same(images: Images) -> None:
+    more = Images.concat([images.subset([1]), array_images(PIXELS, LABELS), images])
+    assert torch.equal(more.load([0, 7, 5, 4], FRAMING)[[0, 1, 2]], images.load([1, 2, 0], FRAMING))
+    assert more.labels.tolist() == [images.labels[1], *LABELS, *images.labels]
+    assert names(more)[5:] == names(images)
+    assert more.subset([6, 5]).fingerprint() == Images.concat([images.subset([1, 0])]).fingerprint()
+    assert not Images.concat([images, images.relabel(None)]).labelled
+    assert len(Images.concat([])) == len(Images.concat([]).labels) == 0
+
+
+def test_copies_are_known_by_their_content(images: Images) -> None:
+    assert images.subset([1, 0, 1, 1]).originals() == [0, 1, 0, 0]
+    assert images.subset([]).originals() == []
+
+
+def test_what_is_not_there_is_named(images: Images) -> None:
+    for wrong in (len(images), -1):
+        sentence = f"Image {wrong} was asked for, but there are {len(images)}, counted from 0"
+        for ask in (images.subset, lambda index: images.load(index, FRAMING)):
+            with pytest.raises(InputError, match=sentence):
+                ask([0, wrong])
+    with pytest.raises(InputError, match=f"A mask of 2 was given for {len(images)} images"):
+        images.subset(torch.tensor([True, False]))
+
+
+def test_loading_never_hands_out_what_is_stored(images: Images) -> None:
+    before = loaded(images)
+    loaded(images).zero_()
+    assert torch.equal(loaded(images), before)
+
+
+def test_images_can_be_sent_to_another_process_and_loaded_by_many_threads(images: Images) -> None:
+    again, expected = pickle.loads(pickle.dumps(images)), loaded(images)
+    with ThreadPoolExecutor(4) as pool:
+        assert all(torch.equal(pixels, expected) for pixels in pool.map(loaded, [again] * 12))
+
+
+def test_nothing_is_decoded_before_it_is_loaded(images: Images, monkeypatch: pytest.MonkeyPatch) -> None:
+    for source in (ArraySource, CropSource, FileSource, PictureSource, UploadSource):
+        monkeypatch.setattr(source, "load", lambda *_: pytest.fail("decoded"))
+    assert len(Images.concat([images.subset([1, 0]).relabel(LABELS[:2]), images])) == len(images) + 2
+
+
+# Files that cannot be read
+
+
+@pytest.fixture
+def damaged(tmp_path: Path) -> dict[str, Images]:
+    """Images of which the second and the last cannot be read, by source."""
+    files, contents = in_files(tmp_path), [(tmp_path / f"{number}.ppm").read_bytes() for number in range(4)]
+    contents[1], contents[3] = contents[1][:60], b""
+    for number, content in enumerate(contents):
+        (tmp_path / f"{number}.ppm").write_bytes(content)
+    opened = [Image.open(io.BytesIO(content)) for content in contents[:2]]
+    boxes = torch.tensor([[0, 0, 3, 3]] * 4)
+    return {
+        "files": files,
+        "pictures": read_images([*opened, contents[2], tmp_path / "3.ppm"]),
+        "crops": Images(CropSource(files, FRAMING, torch.arange(4), boxes)),
+        "joined": Images.concat([files.subset([0]), files.subset([1, 2]), files.subset([3])]),
+    }
+
+
+@pytest.mark.parametrize("kind", ["files", "pictures", "crops", "joined"])
+def test_bad_ones_are_said_beside_the_others_or_the_first_is_raised(damaged: dict[str, Images], kind: str) -> None:
+    images = damaged[kind]
+    pixels, faults = images.load_checked([3, 2, 1, 0, 1], FRAMING)
+    assert sorted(faults) == [0, 2, 4]
+    assert "is empty" in str(faults[0])
+    assert "is damaged or cut short" in str(faults[2])
+    assert torch.equal(pixels[[1, 3]], images.load([2, 0], FRAMING))
+    assert not pixels[[0, 2, 4]].any()
+    with pytest.raises(DataError, match="is damaged or cut short"):
+        loaded(images)
+
+
+def test_one_bad_file_does_not_make_the_others_be_read_twice(
+    damaged: dict[str, Images], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from masil.data import read_square
+
+    read: list[str] = []
+
+    def counted(path: Path, framing: Framing) -> np.ndarray:
+        read.append(path.name)
+        return read_square(path, framing)
+
+    monkeypatch.setattr("masil.data.sources.read_square", counted)
+    for kind in ("files", "joined", "crops"):
+        read.clear()
+        assert sorted(damaged[kind].load_checked(slice(None), FRAMING)[1]) == [1, 3]
+        assert sorted(read) == ["0.ppm", "1.ppm", "2.ppm", "3.ppm"]
+
+
+# Framings and arrays
 
 
 @pytest.mark.parametrize(("resize", "crop"), [(8, 9), (4, 0), (0, 0), (5, -1)])
@@ -32,79 +278,34 @@ def test_a_resized_picture_keeps_its_shape_and_holds_the_crop(h: int, w: int, cr
     assert width == pytest.approx(framing.resize * w / min(h, w), abs=0.5)
 
 
-def test_images_of_the_right_size_come_back_bit_for_bit_in_the_order_asked_for() -> None:
-    images = array()
-    assert torch.equal(images.load([4, 0, 4], Framing(8, 8)), torch.from_numpy(images.pixels[[4, 0, 4]]))
+def noise(*shape: int) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
 
 
 @pytest.mark.parametrize(("h", "w"), [(8, 8), (40, 60), (60, 40), (33, 91)])
-def test_other_sizes_are_resized_and_cut_as_pillow_does_it(h: int, w: int) -> None:
-    images, framing = array(2, h=h, w=w), Framing(20, 16)
+def test_arrays_and_files_are_resized_and_cut_as_pillow_does_it(h: int, w: int, tmp_path: Path) -> None:
+    pixels, framing = noise(2, 3, h, w), Framing(20, 16)
     height, width = framing.resized(h, w)
     top, left = (height - 16) // 2, (width - 16) // 2
-    expected = [
-        np.asarray(Image.fromarray(x.transpose(1, 2, 0)).resize((width, height), Image.Resampling.BILINEAR))
-        for x in images.pixels
-    ]
-    squares = torch.from_numpy(np.stack(expected)).permute(0, 3, 1, 2)[:, :, top : top + 16, left : left + 16]
-    assert (images.load(slice(None), framing).int() - squares.int()).abs().max() <= 1
-
-
-def test_loading_never_hands_out_the_stored_pixels() -> None:
-    images = array()
-    before = images.pixels.copy()
-    images.load(slice(0, 3), Framing(8, 8)).zero_()
-    assert np.array_equal(images.pixels, before)
-
-
-@settings(max_examples=50)
-@given(st.lists(st.integers(0, 11), max_size=20), st.data())
-def test_a_subset_of_a_subset_is_the_subset_of_the_composition(first: list[int], data: st.DataObject) -> None:
-    images = array(12)
-    second = data.draw(st.lists(st.integers(0, len(first) - 1), max_size=10)) if first else []
-    once, twice = images.subset([first[i] for i in second]), images.subset(first).subset(second)
-    assert torch.equal(once.labels, twice.labels)
-    assert torch.equal(once.load(slice(None), Framing(8, 8)), twice.load(slice(None), Framing(8, 8)))
-    assert once.fingerprint() == twice.fingerprint()
-    assert [once.name(i) for i in range(len(once))] == [twice.name(i) for i in range(len(twice))]
-    assert once.pixels is images.pixels
-
-
-def test_a_mask_chooses_where_it_is_true() -> None:
-    images = array()
-    mask = images.labels == 1
-    assert torch.equal(images.subset(mask).rows, torch.tensor([1, 4]))
-    with pytest.raises(InputError, match="A mask of 2 was given for 6 images"):
-        images.subset(torch.tensor([True, False]))
-
-
-@pytest.mark.parametrize("wrong", [6, -1])
-def test_a_position_that_is_not_there_is_named(wrong: int) -> None:
-    with pytest.raises(InputError, match=f"Image {wrong} was asked for, but there are 6, counted from 0"):
-        array().load([0, wrong], Framing(8, 8))
-
-
-def test_no_image_is_loaded_as_an_empty_batch() -> None:
-    assert array().load([], Framing(20, 16)).shape == (0, 3, 16, 16)
-
-
-def test_the_fingerprint_tells_pixels_and_order_but_not_labels() -> None:
-    images = array()
-    assert images.fingerprint() == images.relabel(images.labels + 5).fingerprint()
-    assert images.fingerprint() == ArrayImages(images.pixels.copy(), images.labels).fingerprint()
-    other = images.pixels.copy()
-    other[-1, -1, -1, -1] ^= 1
-    kinds = [images, images.subset([1, 0]), images.subset([0, 1]), ArrayImages(other, images.labels)]
-    assert len({kind.fingerprint() for kind in kinds}) == len(kinds)
+    pictures = [Image.fromarray(image.transpose(1, 2, 0)) for image in pixels]
+    expected = np.stack([np.asarray(each.resize((width, height), Image.Resampling.BILINEAR)) for each in pictures])
+    squares = torch.from_numpy(expected).permute(0, 3, 1, 2)[:, :, top : top + 16, left : left + 16].int()
+    assert (array_images(pixels).load(slice(None), framing).int() - squares).abs().max() <= 1
+    for number, picture in enumerate(pictures):
+        picture.save(tmp_path / f"{number}.png")
+    files = file_images(tmp_path, ["0.png", "1.png"])
+    assert (files.load(slice(None), framing).int() - squares).abs().max() <= 2  # two passes, each rounded to 8 bits
 
 
 def test_wrong_pixels_and_labels_are_refused() -> None:
     with pytest.raises(InputError, match=r"Images must be uint8 \[n 3 h w\], but are float32 of shape \(2, 3, 4, 4\)"):
-        ArrayImages(np.zeros((2, 3, 4, 4), np.float32), torch.zeros(2))
-    with pytest.raises(InputError, match="There are 6 images but 5 labels"):
-        array().relabel(torch.zeros(5))
-
-
-def test_a_data_set_has_a_class_for_every_label() -> None:
+        array_images(np.zeros((2, 3, 4, 4), np.float32))
+    toy = array_images(PIXELS, LABELS)
     with pytest.raises(InputError, match="The test labels of 'toy' run from 0 to 2, but it has 2 classes"):
-        Dataset("toy", ("a", "b"), array().subset(array().labels < 2), array())
+        Dataset("toy", ("a", "b"), toy.subset(LABELS < 2), toy)
+
+
+def test_framed_already_means_framed_for_good(tmp_path: Path) -> None:
+    for images, sentence in ((uploads(tmp_path), "were framed as"), (cropped(tmp_path), "crops were drawn in images")):
+        with pytest.raises(InputError, match=sentence):
+            images.load([0], Framing(7, 5))

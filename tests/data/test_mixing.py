@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from masil.data import mixing
-from masil.data.colour import draw_centres
+from masil.data.augment import draw_centres
 from masil.data.mixing import cutmix, mixup
 from masil.errors import InputError
 

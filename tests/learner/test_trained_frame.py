@@ -130,7 +130,8 @@ def test_a_base_session_without_names_is_matched_only_where_its_images_leave_no_
     for number, label in enumerate(SHUFFLED):
         row = model.memory_.labels.index(label)
         torch.testing.assert_close(model.memory_.vectors[row], unit(trained.class_vectors)[number])
-    noise = ArrayImages(np.random.default_rng(0).integers(0, 255, images.pixels.shape, dtype=np.uint8), images.labels)
+    pixels = np.random.default_rng(0).integers(0, 255, images.source.pixels.shape, dtype=np.uint8)
+    noise = ArrayImages(pixels, images.labels)
     with pytest.raises(InputError, match=r"kept no names of its classes, and these images do not show beyond doubt"):
         learner(trained).fit(noise, named(images))
     learner(trained, class_names=NAMES).fit(noise, named(images))
@@ -158,7 +159,7 @@ def test_a_model_file_and_its_graph_keep_which_class_is_which(trained, tmp_path)
     assert torch.equal(refitted.memory_.vectors, model.memory_.vectors)
     graph = onnxruntime.InferenceSession(export_onnx(model), providers=["CPUExecutionProvider"])
     labels = json.loads(graph.get_modelmeta().custom_metadata_map["labels"])
-    probabilities = graph.run(["probabilities"], {"pixels": test.pixels})[0]
+    probabilities = graph.run(["probabilities"], {"pixels": test.source.pixels})[0]
     right = [labels[row] == label for row, label in zip(probabilities.argmax(1), named(test, SHUFFLED), strict=True)]
     assert np.mean(right) == model.score(test, named(test, SHUFFLED))
 

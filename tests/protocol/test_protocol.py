@@ -1,20 +1,18 @@
+import json
+from pathlib import Path
+
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from masil.errors import InputError
-from masil.protocol import PROTOCOLS, Protocol
+from masil.data import Dataset, array_images
+from masil.errors import InputError, StorageError
+from masil.protocol import PROTOCOLS, Protocol, cut_protocol, read_protocol
 
-shapes = st.builds(
-    Protocol,
-    name=st.just("any"),
-    dataset=st.just("any"),
-    base_classes=st.integers(1, 30),
-    sessions=st.integers(0, 12),
-    way=st.integers(1, 9),
-    shot=st.integers(1, 9),
-)
+sizes = {"base_classes": st.integers(1, 30), "sessions": st.integers(0, 12), "way": st.integers(1, 9)}
+shapes = st.builds(Protocol, name=st.just("any"), dataset=st.just("any"), shot=st.integers(1, 9), **sizes)
 
 
 @given(shapes)
@@ -62,3 +60,37 @@ def test_an_order_names_each_class_once_and_all_of_them() -> None:
 def test_a_session_past_the_last_is_refused() -> None:
     with pytest.raises(InputError, match="has sessions 0 … 8; there is no session 9"):
         PROTOCOLS["cifar100"].labels(9)
+
+
+def test_a_protocol_is_read_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "birds.json"
+    file.write_text(json.dumps({"dataset": "cub200", "base_classes": 3, "sessions": 1, "way": 2, "shot": 5}))
+    assert read_protocol(file) == Protocol("birds", "cub200", base_classes=3, sessions=1, way=2, shot=5)
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"name": "b", "order": [4, 3, 2, 1, 0]}))
+    assert read_protocol(file).order == (4, 3, 2, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("[]", "should hold a table of values"),
+        ('{"datasets": "x"}', "a protocol has no 'datasets'; did you mean 'dataset'?"),
+        ('{"dataset": "x"}', "a protocol needs 'base_classes'"),
+        ('{"dataset": "x", "base_classes": 0, "sessions": 1, "way": 1, "shot": 1}', "base_classes = 0"),
+    ],
+)
+def test_a_wrong_file_is_a_sentence(tmp_path: Path, content: str, sentence: str) -> None:
+    (tmp_path / "p.json").write_text(content)
+    with pytest.raises(InputError, match=sentence.replace("?", r"\?")):
+        read_protocol(tmp_path / "p.json")
+    with pytest.raises(StorageError, match="There is no file"):
+        read_protocol(tmp_path / "q.json")
+
+
+def test_a_data_set_is_cut_into_sessions(tmp_path: Path) -> None:
+    images = array_images(np.zeros((8, 3, 2, 2), dtype=np.uint8), torch.arange(8))
+    dataset = Dataset("eight", tuple("abcdefgh"), images, images)
+    cut = cut_protocol(dataset, tmp_path / "photos", base=3, way=2, shot=1)
+    assert (cut.name, cut.base_classes, cut.sessions, cut.way, cut.classes) == ("photos", 3, 2, 2, 7)
+    with pytest.raises(InputError, match="has 8 classes, which is too few for 7 base classes and a session of 2"):
+        cut_protocol(dataset, tmp_path / "photos", base=7, way=2, shot=1)

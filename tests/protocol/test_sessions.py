@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from masil.data import ArrayImages, Dataset
+from masil.data import Dataset, Images, array_images
 from masil.errors import DataError, InputError
 from masil.protocol import PROTOCOLS, Protocol, once, sessions
 
@@ -14,18 +14,18 @@ SHAPE = Protocol("small", "blocks", base_classes=4, sessions=2, way=3, shot=2)
 def blocks(classes: int = 10, train: int = 6, test: int = 3, seed: int = 0) -> Dataset:
     """Images whose first pixel is their position and whose labels are shuffled, so that any mix-up shows."""
 
-    def part(each: int) -> ArrayImages:
+    def part(each: int) -> Images:
         labels = torch.arange(classes).repeat_interleave(each)[
             torch.randperm(classes * each, generator=torch.Generator().manual_seed(seed))
         ]
         pixels = np.zeros((len(labels), 3, 4, 4), np.uint8)
         pixels[:, 0, 0, 0] = np.arange(len(labels))
-        return ArrayImages(pixels, labels)
+        return array_images(pixels, labels)
 
     return Dataset("blocks", tuple(f"class {i}" for i in range(classes)), part(train), part(test))
 
 
-def positions(images: ArrayImages) -> list[int]:
+def positions(images: Images) -> list[int]:
     return images.rows.tolist()
 
 

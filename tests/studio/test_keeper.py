@@ -18,9 +18,9 @@ def keeper(model_file):
 
 def teach(keeper, photo, name, kind=7):
     from masil.studio.limits import Limits
-    from masil.studio.photos import Photos
+    from masil.studio.photos import decode_uploads
 
-    photos = Photos.decode([("", photo(kind, seed)) for seed in range(2)], keeper.framing, Limits())
+    photos = decode_uploads([("", photo(kind, seed)) for seed in range(2)], keeper.framing, Limits())
     return keeper.change(lambda model: model.learn(photos, [name] * 2))
 
 

@@ -11,7 +11,7 @@ from PIL import Image
 from masil.data import Framing
 from masil.errors import DataError, InputError
 from masil.studio.limits import Limits
-from masil.studio.photos import Photos, called
+from masil.studio.photos import called, decode_uploads, without_copies
 from masil.studio.refusal import RefusedError
 
 SQUARE = Framing(32, 32)
@@ -134,19 +134,19 @@ def test_decoding_does_not_go_on_for_ever(photo, monkeypatch):
     ticks = iter(range(100))
     monkeypatch.setattr("masil.studio.photos.time.monotonic", lambda: float(next(ticks)))
     with pytest.raises(RefusedError, match="took longer than 2 s after 2 of 5 images"):
-        Photos.decode([("x", photo(1))] * 5, SQUARE, Limits(seconds=2))
+        decode_uploads([("x", photo(1))] * 5, SQUARE, Limits(seconds=2))
 
 
 def test_photos_are_images(photo):
-    photos = Photos.decode([("a", photo(1)), ("b", photo(2)), ("c", photo(1))], SQUARE, Limits())
+    photos = decode_uploads([("a", photo(1)), ("b", photo(2)), ("c", photo(1))], SQUARE, Limits())
     assert photos.load([1], SQUARE).shape == (1, 3, 32, 32)
     assert [photos.subset([2, 0]).name(place) for place in range(2)] == ["Image 3 (c)", "Image 1 (a)"]
     assert photos.relabel(torch.tensor([5, 6, 7])).subset([1]).labels.tolist() == [6]
     assert photos.subset([0]).fingerprint() == photos.subset([2]).fingerprint() != photos.fingerprint()
-    assert list(photos.once().names) == ["Image 1 (a)", "Image 2 (b)"]
+    assert [without_copies(photos).name(place) for place in range(2)] == ["Image 1 (a)", "Image 2 (b)"]
     with pytest.raises(InputError, match="were framed as"):
         photos.load([0], Framing(64, 64))
     with pytest.raises(RefusedError, match="There is no image in the request"):
-        Photos.decode([], SQUARE, Limits())
+        decode_uploads([], SQUARE, Limits())
     with pytest.raises(DataError, match="Image 1 is empty"):
-        Photos.decode([("", b"")], SQUARE, Limits())
+        decode_uploads([("", b"")], SQUARE, Limits())

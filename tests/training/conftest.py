@@ -50,7 +50,7 @@ def command(tmp_path: Path) -> Callable[..., list[str]]:
     """Make the command that trains `recipe` on `images` in a process of its own, with as many threads as this one."""
 
     def make(images: ArrayImages, recipe: Recipe, *arguments: object) -> list[str]:
-        np.save(tmp_path / "pixels.npy", images.pixels)
+        np.save(tmp_path / "pixels.npy", images.source.pixels)
         np.save(tmp_path / "labels.npy", images.labels.numpy())
         (tmp_path / "recipe.json").write_text(json.dumps(recipe.to_json()))
         return [str(Path(__file__).parent / "run_session.py"), str(tmp_path), *map(str, arguments)]

@@ -5,19 +5,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Self, final
+from typing import final
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from masil.benchmark.play import SessionData
 from masil.benchmark.setting import Setting
-from masil.data import Framing, Images
+from masil.data import Images
 from masil.methods import Queries, Samples
 from masil.protocol import Protocol, sessions
-
-Index = Tensor | Sequence[int] | slice
 
 
 @final
@@ -44,7 +41,7 @@ def draw_data(setting: Setting, draws: Sequence[int | None], *, images: bool = F
     for draw in draws:
         stream = list(sessions(setting.protocol, setting.dataset, draw))
         base, tests = shared = shared or (stream[0].train, stream[-1].test)
-        shots: Images = Joined([session.train for session in stream[1:]])
+        shots: Images = Images.concat([session.train for session in stream[1:]])
         if found:
             first = next(iter(found.values()))
             arrays = {name: getattr(first, name) for name in ("base", "base_labels", "tests", "test_labels")}
@@ -91,43 +88,3 @@ def session_data(protocol: Protocol, data: DrawData) -> Iterator[SessionData]:
             images = None if shot_images is None else shot_images.subset(rows)
             taught = Samples(shots[rows], images, labels=shot_labels[rows])
         yield SessionData(number, taught, queries, truth[:seen])
-
-
-@final
-class Joined(Images):
-    """Images of several sources behind one another, so that a network is opened once for all of them."""
-
-    def __init__(self, parts: Sequence[Images]) -> None:
-        self.parts = parts
-        self.labels = torch.cat([part.labels for part in parts]) if parts else torch.empty(0, dtype=torch.int64)
-
-    def load(self, index: Index, framing: Framing) -> Tensor:
-        """Decode run by run."""
-        loaded = [part.load(slice(None), framing) for part in self.subset(index).parts]
-        return torch.cat(loaded) if loaded else torch.empty((0, 3, framing.crop, framing.crop), dtype=torch.uint8)
-
-    def subset(self, index: Index) -> Self:
-        """Split the positions into runs that lie in one part, and take a view for each."""
-        wanted: Tensor = torch.arange(len(self))[index]
-        ends = torch.tensor([len(part) for part in self.parts]).cumsum(0)
-        places = torch.searchsorted(ends, wanted, right=True)
-        _, lengths = torch.unique_consecutive(places, return_counts=True)
-        views = []
-        for run in torch.split(wanted, lengths.tolist()):
-            place = int(torch.searchsorted(ends, run[0], right=True))
-            part = self.parts[place]
-            views.append(part.subset(run - (int(ends[place]) - len(part))))
-        return type(self)(views)
-
-    def relabel(self, labels: Tensor) -> Self:
-        """Give the same images with other labels."""
-        split = torch.split(labels, [len(part) for part in self.parts])
-        return type(self)([part.relabel(own) for part, own in zip(self.parts, split, strict=True)])
-
-    def fingerprint(self) -> str:
-        """Hash the parts' checksums."""
-        return hashlib.sha256("\n".join(part.fingerprint() for part in self.parts).encode()).hexdigest()
-
-    def name(self, position: int) -> str:
-        """Name the image as its part does."""
-        return self.subset([position]).parts[0].name(0)

@@ -36,7 +36,7 @@ def explain(
     """
     import io
 
-    from masil.data import FileImages
+    from masil.data import file_images
     from masil.errors import InputError
     from masil.files import write_bytes
     from masil.learner import draw
@@ -50,7 +50,7 @@ def explain(
     assert backbone is not None
     from torch import zeros
 
-    photo = FileImages(Path(), [str(image)], zeros(1))
+    photo = file_images(Path(), [str(image)], zeros(1))
     answers = learner.answer(photo)
     explanation = learner.explain(photo, count)
     crops = None if gallery is None else _crops(learner, gallery, explanation.concepts)
@@ -114,7 +114,7 @@ def _crops(learner: "Masil", folder: Path, concepts: tuple[int, ...]) -> "tuple[
     """Look at photos from all over the gallery for where the concepts are strongest."""
     from torch import zeros
 
-    from masil.data import FileImages
+    from masil.data import file_images
     from masil.errors import DataError
     from masil.learner import nearest_crops
 
@@ -124,7 +124,7 @@ def _crops(learner: "Masil", folder: Path, concepts: tuple[int, ...]) -> "tuple[
     chosen = files[:: -(-len(files) // MOST)]
     assert learner.encoder_.backbone is not None
     return nearest_crops(
-        learner.base_, learner.encoder_.backbone, FileImages(Path(), chosen, zeros(len(chosen))), concepts
+        learner.base_, learner.encoder_.backbone, file_images(Path(), chosen, zeros(len(chosen))), concepts
     )
 
 

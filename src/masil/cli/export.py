@@ -25,7 +25,7 @@ def export(
     Class names and how to make pixels of a photo are in the graph's metadata. ONNX Runtime must compute the same as
     PyTorch, on noise and on the photos of --check, before the file is written.
     """
-    from masil.data import FileImages
+    from masil.data import file_images
     from masil.files import write_bytes
     from masil.learner import export_onnx
 
@@ -38,7 +38,7 @@ def export(
     if files:
         from torch import zeros
 
-        images = FileImages(Path(), [str(file) for file in files], zeros(len(files)))
+        images = file_images(Path(), [str(file) for file in files], zeros(len(files)))
         pixels = images.load(slice(None), backbone.framing)
     content = export_onnx(learner, pixels)
     write_bytes(onnx, content)

@@ -14,7 +14,7 @@ import typer
 from masil.errors import plural as plural
 
 if TYPE_CHECKING:
-    from masil.data import FileImages
+    from masil.data import Images
     from masil.learner import Masil
 
 LONGEST = 60  # characters of a name in a sentence
@@ -26,7 +26,7 @@ WIDE = 160  # columns where there is no terminal
 class Photos:
     """Photos sorted by class, and what was left out of them."""
 
-    images: FileImages
+    images: Images
     names: tuple[str, ...]  # label i is names[i]
     notes: tuple[str, ...]
 
@@ -46,20 +46,20 @@ def read_photos(folder: Path, *, skip_bad: bool = False, split: str = "train") -
     """Read a folder of class folders, all of it; or, where it is divided into train/ and test/, that part."""
     import torch
 
-    from masil.data import FileImages, read_folder
+    from masil.data import file_images, read_folder
 
     dataset = read_folder(folder, skip_bad=skip_bad)
     divided = {"train", "test"} <= {each.name.casefold() for each in folder.iterdir() if each.is_dir()}
     parts = [getattr(dataset, split)] if divided else [dataset.train, dataset.test]
     found = sorted((label, part.name(place)) for part in parts for place, label in enumerate(part.labels.tolist()))
     labels = torch.tensor([label for label, _ in found], dtype=torch.int64)
-    images = FileImages(folder, [file for _, file in found], labels)
+    images = file_images(folder, [file for _, file in found], labels)
     notes = [note for note in dataset.notes if "left out" in note]  # the others are about a split that is not made here
-    images, again = _once(images, dataset.classes)
+    images, again = _once(folder, images, dataset.classes)
     return Photos(images, dataset.classes, (*notes, *again))
 
 
-def _once(images: FileImages, names: Sequence[str]) -> tuple[FileImages, list[str]]:
+def _once(folder: Path, images: Images, names: Sequence[str]) -> tuple[Images, list[str]]:
     """Refuse a photo that is in two classes, and count one that is twice in its own class once."""
     from masil.errors import DataError
 
@@ -72,8 +72,8 @@ def _once(images: FileImages, names: Sequence[str]) -> tuple[FileImages, list[st
             keep.append(place)
         elif (own := int(images.labels[place])) != (other := int(images.labels[earlier])):
             raise DataError(
-                f"{images.path(earlier)} and {images.path(place)} are the same photo in two classes, '{names[other]}' "
-                f"and '{names[own]}'; remove it from one of them."
+                f"{folder / images.name(earlier)} and {folder / images.name(place)} are the same photo in two classes, "
+                f"'{names[other]}' and '{names[own]}'; remove it from one of them."
             )
     twice = len(images) - len(keep)
     notes = [f"{twice} photo{'s' * (twice > 1)} left out, because the class has the same one already."] if twice else []

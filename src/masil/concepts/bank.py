@@ -13,13 +13,12 @@ from torch.nn import functional
 
 from masil.backbones import ActivationStore, Backbone, extract
 from masil.concepts.attribution import Target
-from masil.concepts.bank_crops import random_crops
 from masil.concepts.bank_record import BankRecord, Examples, Strongest
 from masil.concepts.checks import blocks, check_activations, check_values
 from masil.concepts.nmf import nmf
 from masil.concepts.nmf_blocks import Blocks
 from masil.concepts.nnls import nnls
-from masil.data import Images
+from masil.data import CropSource, Images
 from masil.errors import InputError
 
 HELD_ENTRIES = 1 << 26  # of P during a fit: 256 MB in single precision
@@ -85,15 +84,15 @@ class ConceptBank:
             options: for `nmf`.
 
         """
-        squares = random_crops(images, backbone.framing, crops, side, seed)
+        squares = CropSource.random(images, backbone.framing, crops, side, seed=seed)
         run = extract if store is None else store.get
-        activations = run(backbone, squares, engine=engine, device=device)
+        activations = run(backbone, Images(squares), engine=engine, device=device)
         bank = cls.fit(activations, v, seed=seed, **options)
         best = bank.nearest(activations, min(examples, len(squares)))
         return replace(
             bank,
             record=replace(bank.record, backbone=backbone.fingerprint(), crops=crops, side=side),
-            examples=Examples(squares.sources[best.rows], squares.boxes[best.rows], best.coefficients),
+            examples=Examples(squares.positions[best.rows], squares.boxes[best.rows], best.coefficients),
         )
 
     @property

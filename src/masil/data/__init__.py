@@ -1,38 +1,15 @@
-"""Labelled images: where they come from, how they are decoded, augmented and cropped."""
+"""Images: where they come from, how they are decoded, augmented and cropped."""
 
 from masil.data.augment import Augmentation, augment
-from masil.data.crops import crops
-from masil.data.datasets import DATASETS, Source, data_root, load, locate
+from masil.data.crops import CropSource, crops, random_crops
+from masil.data.datasets import DATASETS, DatasetSource, data_root, load, locate
+from masil.data.datasets import DatasetSource as Source  # its old name
 from masil.data.decode import decode_image, frame_image, read_square
-from masil.data.files import FileImages, on_this_thread
-from masil.data.folder import read_folder
-from masil.data.images import ArrayImages, Dataset, Framing, Images
+from masil.data.images import Dataset, Faults, Framing, Images, ImageSource
+from masil.data.listed import has_standard_shots
 from masil.data.mixing import Mixed, cutmix, mixup
-from masil.data.shots import has_standard_shots
-from masil.data.tree import natural
-
-__all__ = [
-    "DATASETS",
-    "ArrayImages",
-    "Augmentation",
-    "Dataset",
-    "FileImages",
-    "Framing",
-    "Images",
-    "Mixed",
-    "Source",
-    "augment",
-    "crops",
-    "cutmix",
-    "data_root",
-    "decode_image",
-    "frame_image",
-    "has_standard_shots",
-    "load",
-    "locate",
-    "mixup",
-    "natural",
-    "on_this_thread",
-    "read_folder",
-    "read_square",
-]
+from masil.data.photos import Photos, natural, read_folder, read_photos
+from masil.data.pictures import PictureSource, UploadSource, read_images
+from masil.data.sources import ArraySource, FileSource, array_images, file_images, on_this_thread
+from masil.data.sources import array_images as ArrayImages  # noqa: N812  its old name
+from masil.data.sources import file_images as FileImages  # noqa: N812  its old name

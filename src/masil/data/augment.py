@@ -1,16 +1,19 @@
-"""How training images are varied: a plain value that a recipe saves, and the function that does it."""
+"""How training images are varied: a plain value that a recipe saves, and the function that does it.
 
+What changes colours is here, what moves pixels in `geometry`. Each image of a batch has its own parameters.
+"""
+
+import math
 from dataclasses import dataclass
 from typing import final
 
 import torch
 from torch import Tensor
 
-from masil.data.colour import check_strength, cutout, jitter
-from masil.data.draws import check_images, check_probability
-from masil.data.geometry import check_ratio, check_scale, flip, pad_crop, random_resized_crop, resize, rotate
+from masil.data.geometry import check_images, flip, pad_crop, random_resized_crop, resize, rotate, uniform, whole
 from masil.errors import InputError, lookup
 
+LUMA = (0.299, 0.587, 0.114)  # weights of red, green and blue in grey (ITU-R BT.601)
 CROPS = {"pad": "reflect-pad and crop", "resized": "random resized crop"}
 
 
@@ -39,15 +42,24 @@ class Augmentation:
         # JSON gives lists back; a saved augmentation must equal the one that was saved.
         object.__setattr__(self, "scale", tuple(self.scale))
         object.__setattr__(self, "ratio", tuple(self.ratio))
-        check_scale(self.scale)
-        check_ratio(self.ratio)
-        check_probability("The probability of a flip", self.flip)
+        if len(self.scale) != 2 or not 0 < self.scale[0] <= self.scale[1] <= 1:
+            raise InputError(f"A crop's share of the area is in {self.scale}, but needs 0 < lowest <= highest <= 1.")
+        if len(self.ratio) != 2 or not 0 < self.ratio[0] <= self.ratio[1] < math.inf:
+            raise InputError(f"A crop's width : height is in {self.ratio}, but needs 0 < lowest <= highest.")
         if not 0 <= self.rotation <= 180:
             raise InputError(f"The largest rotation is {self.rotation} degrees, but must lie in [0, 180].")
         for name in ("brightness", "contrast", "saturation"):
-            check_strength(name, getattr(self, name))
-        check_probability("The side of a cutout, as a fraction of the image's,", self.cutout)
-        check_probability("The probability of a cutout", self.cutout_probability)
+            if not 0 <= getattr(self, name) < math.inf:
+                value = getattr(self, name)
+                raise InputError(f"The jitter of {name} is {value}, but must be a number of at least 0.")
+        shares = {
+            "The probability of a flip": self.flip,
+            "The side of a cutout, as a fraction of the image's,": self.cutout,
+            "The probability of a cutout": self.cutout_probability,
+        }
+        for name, value in shares.items():
+            if not 0 <= value <= 1:
+                raise InputError(f"{name} is {value}, but must lie in [0, 1].")
 
 
 def augment(x: Tensor, augmentation: Augmentation, size: int, generator: torch.Generator) -> Tensor:
@@ -60,12 +72,80 @@ def augment(x: Tensor, augmentation: Augmentation, size: int, generator: torch.G
     if x.dtype == torch.uint8:
         x = x.float().div_(255)
     if augmentation.crop == "resized":
-        x = random_resized_crop(x, size, augmentation.scale, augmentation.ratio, generator)
+        x = random_resized_crop(x, size, augmentation.scale, augmentation.ratio, generator=generator)
     elif augmentation.crop == "pad":
         x = pad_crop(x, augmentation.pad, generator)
     x = resize(x, size)
     if augmentation.flip:
         x = flip(x, generator, augmentation.flip)
     x = rotate(x, augmentation.rotation, generator)
-    x = jitter(x, augmentation.brightness, augmentation.contrast, augmentation.saturation, generator)
+    x = jitter(x, (augmentation.brightness, augmentation.contrast, augmentation.saturation), generator)
     return cutout(x, augmentation.cutout, augmentation.cutout_probability, generator)
+
+
+def jitter(x: Tensor, strengths: tuple[float, float, float], generator: torch.Generator) -> Tensor:
+    """Scale brightness, contrast and saturation, each by a factor in [1 − strength, 1 + strength] (not below 0)."""
+    return recolour(x, *(draw_factors(len(x), strength, generator) for strength in strengths))
+
+
+def draw_factors(n: int, strength: float, generator: torch.Generator) -> Tensor | None:
+    """Draw [n] factors in [1 − strength, 1 + strength], none below 0; nothing at all for strength 0."""
+    return uniform((n,), max(0.0, 1 - strength), 1 + strength, generator) if strength else None
+
+
+def recolour(x: Tensor, brightness: Tensor | None, contrast: Tensor | None, saturation: Tensor | None) -> Tensor:
+    """Blend each image with black, then with its mean grey, then with its own grey; clip to [0, 1] after each.
+
+    A factor f makes anchor + f · (x − anchor): 0 leaves the anchor, 1 the image, more exaggerates.
+    """
+    if brightness is not None:
+        x = _blend(x, None, brightness)
+    if contrast is not None:
+        x = _blend(x, grey(x).mean((1, 2, 3), keepdim=True), contrast)
+    if saturation is not None:
+        x = _blend(x, grey(x), saturation)
+    return x
+
+
+def _blend(x: Tensor, anchor: Tensor | None, factors: Tensor) -> Tensor:
+    factors = factors.to(x.device, x.dtype)[:, None, None, None]
+    blended = x * factors if anchor is None else torch.lerp(anchor, x, factors)
+    return blended.clamp_(0, 1)
+
+
+def grey(x: Tensor) -> Tensor:
+    """Give the brightness of each pixel, [n 1 h w]."""
+    if x.shape[1] == 1:
+        return x
+    if x.shape[1] != 3:
+        raise InputError(f"Colour jitter needs images of 1 or 3 channels, but these have {x.shape[1]}.")
+    red, green, blue = x.unbind(1)
+    return (LUMA[0] * red + LUMA[1] * green + LUMA[2] * blue)[:, None]
+
+
+def cutout(x: Tensor, side_fraction: float, probability: float, generator: torch.Generator) -> Tensor:
+    """Hide a square of `side_fraction` of the shorter side, with the given probability, under the image's mean colour.
+
+    The square's centre may be any pixel, so near the border part of the square is lost.
+    """
+    side = round(side_fraction * min(x.shape[2:]))
+    if not side or not probability:
+        return x
+    chosen = uniform((len(x),), 0, 1, generator) < probability
+    corners = draw_centres(len(x), (x.shape[2], x.shape[3]), generator) - side // 2
+    boxes = torch.cat([corners, torch.full_like(corners, side) * chosen.to(corners.device)[:, None]], 1)
+    return torch.where(box_mask(boxes.to(x.device), x), x.mean((2, 3), keepdim=True), x)
+
+
+def draw_centres(n: int, shape: tuple[int, int], generator: torch.Generator) -> Tensor:
+    """Draw [n 2] pixels (row, column), every pixel as likely as any other."""
+    return whole(torch.tensor(shape).expand(n, 2), generator)
+
+
+def box_mask(boxes: Tensor, x: Tensor) -> Tensor:
+    """Say which pixels lie in the box (top, left, height, width) of their image, bool [n 1 h w]."""
+    top, left, height, width = boxes[:, :, None].unbind(1)
+    rows, columns = (torch.arange(length, device=x.device) for length in x.shape[2:])
+    down = (rows >= top) & (rows < top + height)  # [n h]
+    across = (columns >= left) & (columns < left + width)  # [n w]
+    return (down[:, :, None] & across[:, None, :])[:, None]

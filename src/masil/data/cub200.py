@@ -3,8 +3,7 @@
 from pathlib import Path
 
 from masil.data.images import Dataset
-from masil.data.listed import Listed, listed_images, not_found
-from masil.data.shots import standard_shots
+from masil.data.listed import Listed, listed_dataset, not_found
 from masil.errors import DataError
 
 _TITLE = "CUB-200-2011"
@@ -26,21 +25,16 @@ def read_cub200(root: Path) -> Dataset:
     files, labels = _table(folder / "images.txt"), _table(folder / "image_class_labels.txt")
     training, classes = _table(folder / "train_test_split.txt"), _table(folder / "classes.txt")
     order = {number: label for label, number in enumerate(classes)}
-    train, test = Listed(), Listed()
+    train: list[Listed] = []
+    test: list[Listed] = []
     for image, file in files.items():
         if image not in labels or image not in training or labels[image] not in order:
             raise DataError(f"Image {image} of {folder / 'images.txt'} has no class or no split in the other lists.")
-        (train if training[image] == "1" else test).add(f"images/{file}", order[labels[image]])
-    names = tuple(_readable(name) for name in classes.values())
-    train_images, test_images, notes = listed_images(_TITLE, folder, names, train, test)
-
-    positions = {file: position for position, file in enumerate(train_images.files)}
-
-    def find(entry: str) -> int | None:
-        return positions.get(f"images/{entry.removeprefix('CUB_200_2011/images/')}")
-
-    shots, more = standard_shots("cub200", find, root / "index_list" / "cub200")
-    return Dataset("cub200", names, train_images, test_images, shots, (*notes, *more))
+        (train if training[image] == "1" else test).append((f"images/{file}", order[labels[image]]))
+    names = [_readable(name) for name in classes.values()]
+    return listed_dataset(
+        "cub200", _TITLE, root=folder, classes=names, train=train, test=test, beside=root / "index_list" / "cub200"
+    )
 
 
 def _table(path: Path) -> dict[str, str]:

@@ -9,10 +9,10 @@ from typing import final
 from masil.data.characters import find_characters, read_characters
 from masil.data.cifar100 import fetch_cifar100, find_cifar100, read_cifar100
 from masil.data.cub200 import find_cub200, read_cub200
-from masil.data.folder import read_folder
 from masil.data.images import Dataset
 from masil.data.miniimagenet import find_miniimagenet, read_miniimagenet
 from masil.data.omniglot import find_omniglot, read_omniglot
+from masil.data.photos import read_folder
 from masil.errors import lookup
 from masil.files import cache_folder
 from masil.registry import Registry
@@ -20,7 +20,7 @@ from masil.registry import Registry
 
 @final
 @dataclass(frozen=True)
-class Source:
+class DatasetSource:
     """How a data set is found in the folder of data sets, read from there, and brought there if it can be."""
 
     find: Callable[[Path], Path | None]
@@ -28,14 +28,14 @@ class Source:
     fetch: Callable[[Path], None] | None = None
 
 
-OWN: Mapping[str, Source] = {
-    "characters": Source(find_characters, read_characters),
-    "cifar100": Source(find_cifar100, read_cifar100, fetch_cifar100),
-    "cub200": Source(find_cub200, read_cub200),
-    "miniimagenet": Source(find_miniimagenet, read_miniimagenet),
-    "omniglot": Source(find_omniglot, read_omniglot),
+OWN: Mapping[str, DatasetSource] = {
+    "characters": DatasetSource(find_characters, read_characters),
+    "cifar100": DatasetSource(find_cifar100, read_cifar100, fetch_cifar100),
+    "cub200": DatasetSource(find_cub200, read_cub200),
+    "miniimagenet": DatasetSource(find_miniimagenet, read_miniimagenet),
+    "omniglot": DatasetSource(find_omniglot, read_omniglot),
 }
-DATASETS: Registry[Source] = Registry("masil.datasets", OWN)
+DATASETS: Registry[DatasetSource] = Registry("masil.datasets", OWN)
 
 
 def load(name: str | Path, root: Path | str | None = None, download: bool = False, skip_bad: bool = False) -> Dataset:

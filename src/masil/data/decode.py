@@ -8,6 +8,7 @@ and a picture of more than `PIXEL_LIMIT` pixels is refused, because a small file
 import io
 import re
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
@@ -15,14 +16,15 @@ import numpy as np
 import torch
 from PIL import ExifTags, Image, UnidentifiedImageError, features
 
-from masil.data.codecs import HEAD, decode_rgb, lossy_webp_size
 from masil.data.images import Framing, frame_pixels
 from masil.errors import DataError
 
 T = TypeVar("T")
+Decoder = Callable[[bytes, int, int], np.ndarray]
 
 # At 3 bytes a pixel 268 MB; Pillow warns from the same size on.
 PIXEL_LIMIT = 89_478_485
+HEAD = 30  # bytes that tell the size of a lossy WebP
 
 Image.init()
 _CODECS = {"JPEG": "jpg", "PNG": "zlib", "WEBP": "webp", "AVIF": "avif", "JPEG2000": "jpg_2000"}
@@ -202,3 +204,51 @@ def _from_16_bit(image: Image.Image) -> Image.Image:
     if (clear := image.info.get("transparency")) is not None:
         grey[np.asarray(image) == clear] = 255
     return Image.fromarray(np.rint(grey).clip(0, 255).astype(np.uint8)).convert("RGB")
+
+
+def lossy_webp_size(head: bytes) -> tuple[int, int] | None:
+    """Give width and height of a WebP in the simple lossy format, which can hold one opaque, upright frame only."""
+    if head[:4] != b"RIFF" or head[8:16] != b"WEBPVP8 " or head[23:26] != b"\x9d\x01\x2a" or len(head) < HEAD:
+        return None
+    width, height = (int.from_bytes(head[start : start + 2], "little") & 0x3FFF for start in (26, 28))
+    return width, height
+
+
+def decode_rgb(kind: str, content: bytes, width: int, height: int) -> np.ndarray | None:
+    """Decode a JPEG or WebP of known size into uint8 [height width 3].
+
+    None means that Pillow should try: there is no such decoder, or it does not like the file.
+    """
+    decoder = _decoders().get(kind)
+    try:
+        rgb = decoder(content, width, height) if decoder else None
+    except Exception:  # noqa: BLE001  whatever is wrong, Pillow finds it, too, and it becomes a sentence there
+        return None
+    return rgb if rgb is not None and rgb.shape == (height, width, 3) else None
+
+
+@cache
+def _decoders() -> dict[str, Decoder]:
+    decoders: dict[str, Decoder] = {}
+    try:
+        import simplejpeg
+
+        def jpeg(content: bytes, width: int, height: int) -> np.ndarray:
+            # A buffer of the size that was checked: a file that turns out larger is refused, not decoded.
+            rgb: np.ndarray = simplejpeg.decode_jpeg(content, buffer=np.empty((height, width, 3), np.uint8))
+            return rgb
+
+        decoders["JPEG"] = jpeg
+    except ImportError:
+        pass
+    try:
+        from webp import WebPColorMode, WebPData
+
+        def lossy_webp(content: bytes, width: int, height: int) -> np.ndarray:  # noqa: ARG001
+            rgb: np.ndarray = WebPData.from_buffer(content).decode(WebPColorMode.RGB)
+            return rgb
+
+        decoders["WEBP"] = lossy_webp
+    except ImportError:
+        pass
+    return decoders

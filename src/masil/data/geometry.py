@@ -1,6 +1,7 @@
 """Where pixels come from: crops, flips, turns and sizes, each image of a batch with its own parameters.
 
-Every operation is a draw of parameters (`draw_…`) followed by a pure function of images and parameters.
+`Augmentation` has checked the settings. Every operation is a draw of parameters (`draw_…`) followed by a pure function
+of images and parameters. Random numbers come from a given generator, wherever the images are.
 """
 
 import math
@@ -9,7 +10,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from masil.data.draws import check_images, check_probability, uniform, whole
 from masil.errors import InputError
 
 ATTEMPTS = 10  # boxes drawn per image before the largest central one is taken
@@ -17,9 +17,7 @@ ATTEMPTS = 10  # boxes drawn per image before the largest central one is taken
 
 def resize(x: Tensor, size: int) -> Tensor:
     """Resize images to size × size, bilinear and antialiased (for progressive resolution)."""
-    check_images(x)
-    if size < 1:
-        raise InputError(f"Images cannot be resized to {size} px; the size must be at least 1.")
+    _check_size(size)
     if x.shape[2:] == (size, size):
         return x
     return functional.interpolate(x, size=(size, size), mode="bilinear", antialias=True)
@@ -27,15 +25,12 @@ def resize(x: Tensor, size: int) -> Tensor:
 
 def flip(x: Tensor, generator: torch.Generator, probability: float = 0.5) -> Tensor:
     """Mirror each image left to right with the given probability."""
-    check_images(x)
-    check_probability("The probability of a flip", probability)
     chosen = uniform((len(x),), 0, 1, generator) < probability
     return torch.where(chosen.to(x.device)[:, None, None, None], x.flip(3), x)
 
 
 def pad_crop(x: Tensor, pad: int, generator: torch.Generator) -> Tensor:
     """Move each image by up to `pad` pixels each way, filling by reflection (pad by reflection, then crop)."""
-    check_images(x)
     if not 0 <= pad < min(x.shape[2:]):
         raise InputError(f"Reflection by {pad} px needs 0 <= pad < {min(x.shape[2:])}, the shorter side of the images.")
     return shift(x, draw_shifts(len(x), pad, generator)) if pad else x
@@ -47,7 +42,7 @@ def draw_shifts(n: int, pad: int, generator: torch.Generator) -> Tensor:
 
 
 def shift(x: Tensor, moves: Tensor) -> Tensor:
-    """Give out[i, j] = x[i + down, j + right] of each image, positions outside reflected back in."""
+    """Give out[i, j] = x[i + down, j + right] of each image for its move, positions outside reflected back in."""
     n, c, h, w = x.shape
     moves = moves.to(x.device)
     rows = _reflect(torch.arange(h, device=x.device) + moves[:, :1], h)  # [n h]
@@ -62,38 +57,15 @@ def _reflect(index: Tensor, length: int) -> Tensor:
 
 
 def random_resized_crop(
-    x: Tensor,
-    size: int,
-    scale: tuple[float, float],
-    ratio: tuple[float, float],
-    generator: torch.Generator,
+    x: Tensor, size: int, scale: tuple[float, float], ratio: tuple[float, float], generator: torch.Generator
 ) -> Tensor:
     """Cut a box with a share `scale` of the area and width : height in `ratio`, and resize it to size × size."""
-    check_images(x)
-    check_scale(scale)
-    check_ratio(ratio)
-    boxes = draw_boxes(len(x), (x.shape[2], x.shape[3]), scale, ratio, generator)
+    boxes = draw_boxes(len(x), (x.shape[2], x.shape[3]), scale, ratio, generator=generator)
     return crop_resize(x, boxes, size)
 
 
-def check_scale(scale: tuple[float, float]) -> None:
-    """Refuse a range of areas that is not within (0, 1]."""
-    if len(scale) != 2 or not 0 < scale[0] <= scale[1] <= 1:
-        raise InputError(f"A crop's share of the area is in {tuple(scale)}, but needs 0 < lowest <= highest <= 1.")
-
-
-def check_ratio(ratio: tuple[float, float]) -> None:
-    """Refuse a range of aspect ratios that is not positive."""
-    if len(ratio) != 2 or not 0 < ratio[0] <= ratio[1] < math.inf:
-        raise InputError(f"A crop's width : height is in {tuple(ratio)}, but needs 0 < lowest <= highest.")
-
-
 def draw_boxes(
-    n: int,
-    shape: tuple[int, int],
-    scale: tuple[float, float],
-    ratio: tuple[float, float],
-    generator: torch.Generator,
+    n: int, shape: tuple[int, int], scale: tuple[float, float], ratio: tuple[float, float], generator: torch.Generator
 ) -> Tensor:
     """Draw [n 4] boxes (top, left, height, width): the first of ten that fits, else the largest central one."""
     h, w = shape
@@ -105,10 +77,10 @@ def draw_boxes(
     chosen = torch.cat([heights.gather(1, first), widths.gather(1, first)], 1)  # [n 2]
 
     largest = chosen.new_tensor([min(h, max(1, round(w / ratio[0]))), min(w, max(1, round(h * ratio[1])))])
-    found = fits.any(1, keepdim=True)
-    chosen = torch.where(found, chosen, largest)
+    any_fits = fits.any(1, keepdim=True)
+    chosen = torch.where(any_fits, chosen, largest)
     room = chosen.new_tensor([h, w]) - chosen
-    corners = torch.where(found, whole(room + 1, generator), room // 2)
+    corners = torch.where(any_fits, whole(room + 1, generator), room // 2)
     return torch.cat([corners, chosen], 1)
 
 
@@ -117,8 +89,7 @@ def crop_resize(x: Tensor, boxes: Tensor, size: int) -> Tensor:
 
     Resampling is linear and separable, so each image is R x Cᵀ with its own R [size h] and C [size w].
     """
-    if size < 1:
-        raise InputError(f"Images cannot be resized to {size} px; the size must be at least 1.")
+    _check_size(size)
     n, c, h, w = x.shape
     top, left, height, width = boxes.to(x.device).unbind(1)
     across = _resampling(left, width, w, size).to(x.dtype)  # [n size w]
@@ -143,11 +114,13 @@ def _resampling(start: Tensor, length: Tensor, pixels: int, size: int) -> Tensor
     return weights / weights.sum(2, keepdim=True)
 
 
+def _check_size(size: int) -> None:
+    if size < 1:
+        raise InputError(f"Images cannot be resized to {size} px; the size must be at least 1.")
+
+
 def rotate(x: Tensor, degrees: float, generator: torch.Generator) -> Tensor:
     """Turn each image by an angle in [−degrees, degrees] about its centre."""
-    check_images(x)
-    if not 0 <= degrees <= 180:
-        raise InputError(f"The largest rotation is {degrees} degrees, but must lie in [0, 180].")
     return turn(x, uniform((len(x),), -degrees, degrees, generator)) if degrees and len(x) else x
 
 
@@ -160,3 +133,23 @@ def turn(x: Tensor, degrees: Tensor) -> Tensor:
     matrix = torch.stack([cos, -sin * (h / w), zero, sin * (w / h), cos, zero], 1).reshape(-1, 2, 3)
     grid = functional.affine_grid(matrix, list(x.shape), align_corners=False).to(x.dtype)
     return functional.grid_sample(x, grid, mode="bilinear", padding_mode="reflection", align_corners=False)
+
+
+def uniform(shape: tuple[int, ...], low: float, high: float, generator: torch.Generator) -> Tensor:
+    """Draw float32 numbers in [low, high) on the generator's own device, so that one seed serves every device."""
+    return low + (high - low) * torch.rand(shape, generator=generator, device=generator.device)
+
+
+def whole(counts: Tensor, generator: torch.Generator) -> Tensor:
+    """Draw, for every entry of `counts`, a whole number in [0, count)."""
+    share = torch.rand(counts.shape, generator=generator, device=generator.device, dtype=torch.float64)
+    return (share * counts.to(generator.device)).long()
+
+
+def check_images(x: Tensor, dtypes: tuple[torch.dtype, ...] = ()) -> Tensor:
+    """Refuse what is not a batch of images [n c h w] in floating point (or one of `dtypes`)."""
+    if x.ndim != 4 or 0 in x.shape[1:]:
+        raise InputError(f"Images must have the shape [n c h w], but have {list(x.shape)}; is the batch axis missing?")
+    if not (x.is_floating_point() or x.dtype in dtypes):
+        raise InputError(f"Images must be floating point in [0, 1], but are {x.dtype}; divide uint8 pixels by 255.")
+    return x

@@ -6,8 +6,8 @@ import torch
 from scipy.special import betaincinv
 from torch import Tensor
 
-from masil.data.colour import box_mask, draw_centres
-from masil.data.draws import check_images, permutation, uniform
+from masil.data.augment import box_mask, draw_centres
+from masil.data.geometry import check_images, uniform
 from masil.errors import InputError
 
 
@@ -47,7 +47,8 @@ def draw_partners(n: int, alpha: float, generator: torch.Generator) -> tuple[Ten
         raise InputError(f"Mixing needs a Beta(α, α) distribution with α > 0, but α is {alpha}.")
     share = uniform((n,), 0, 1, generator)
     lam = torch.as_tensor(betaincinv(alpha, alpha, share.double().cpu().numpy()), dtype=torch.float32)
-    return lam.clamp(0, 1).to(generator.device), permutation(n, generator)
+    partner = torch.randperm(n, generator=generator, device=generator.device)
+    return lam.clamp(0, 1).to(generator.device), partner
 
 
 def clip_boxes(centres: Tensor, lam: Tensor, shape: tuple[int, int]) -> Tensor:

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 from masil.data.images import Dataset
-from masil.data.listed import Listed, not_found
+from masil.data.listed import Listed, listed_images, not_found
 from masil.errors import DataError
 
 CHARACTERS = 1623
@@ -28,26 +28,26 @@ def find_omniglot(root: Path) -> Path | None:
 def read_omniglot(root: Path, characters: int = CHARACTERS) -> Dataset:
     """Read Omniglot from `root`/omniglot/images_{background,evaluation}/<alphabet>/<character>/*.png."""
     if (folder := find_omniglot(root)) is None:
-        places = [f"omniglot/{part}/" for part in _PARTS]
         raise not_found(
-            "Omniglot", root, places,
+            "Omniglot", root, [f"omniglot/{part}/" for part in _PARTS],
             "unpack images_background.zip and images_evaluation.zip of https://github.com/brendenlake/omniglot there.",
         )  # fmt: skip
     classes: list[str] = []
-    train, test = Listed(), Listed()
+    train: list[Listed] = []
+    test: list[Listed] = []
     for part in _PARTS:
         for alphabet in _names(folder / part):
             for character in _names(folder / part / alphabet):
-                place = f"{part}/{alphabet}/{character}"
-                drawings = _names(folder / place)
+                inside = f"{part}/{alphabet}/{character}"
+                drawings = _names(folder / inside)
                 if len(drawings) != _DRAWINGS:
-                    raise DataError(f"{folder / place} holds {len(drawings)} drawings instead of {_DRAWINGS}.")
+                    raise DataError(f"{folder / inside} holds {len(drawings)} drawings instead of {_DRAWINGS}.")
                 for number, drawing in enumerate(drawings):
-                    (train if number < _TRAIN else test).add(f"{place}/{drawing}", len(classes))
+                    (train if number < _TRAIN else test).append((f"{inside}/{drawing}", len(classes)))
                 classes.append(f"{alphabet.replace('_', ' ')}/{character}")
     if len(classes) != characters:
         raise DataError(f"{folder} holds {len(classes):,} characters instead of {characters:,}; unpack it again.")
-    return Dataset("omniglot", tuple(classes), train.images(folder), test.images(folder))
+    return Dataset("omniglot", tuple(classes), listed_images(folder, train), listed_images(folder, test))
 
 
 def _names(folder: Path) -> list[str]:

@@ -1,7 +1,6 @@
 """Which classes and shots come when, and what counts as right."""
 
-from masil.protocol.custom import cut_protocol, read_protocol
-from masil.protocol.protocol import PROTOCOLS, Protocol
+from masil.protocol.protocol import PROTOCOLS, Protocol, cut_protocol, read_protocol
 from masil.protocol.scores import (
     Scores,
     SessionScore,
@@ -14,25 +13,15 @@ from masil.protocol.scores import (
     summarise,
 )
 from masil.protocol.sessions import Session, once, sessions
-from masil.protocol.validation import held_out, pseudo_novel
-
-__all__ = [
-    "PROTOCOLS",
-    "Protocol",
-    "Scores",
-    "Session",
-    "SessionScore",
-    "Spread",
-    "confusion_by_session",
-    "cut_protocol",
-    "generalised_accuracy",
-    "harmonic_mean",
-    "held_out",
-    "once",
-    "pseudo_novel",
-    "read_protocol",
-    "score_session",
-    "sessions",
-    "spread",
-    "summarise",
-]
+from masil.protocol.splits import (
+    Play,
+    class_folds,
+    divide,
+    first_of_each,
+    held_out,
+    hold_out,
+    hold_out_count,
+    place_in_class,
+    pseudo_novel,
+    some_of_each,
+)

@@ -128,10 +128,10 @@ def spread(values: Sequence[float]) -> Spread:
         raise InputError("There are no values to summarise.")
     mean = math.fsum(values) / n
     if n == 1:
-        return Spread(n, mean, math.nan, math.nan, math.nan)
+        return Spread(n, mean, std=math.nan, low=math.nan, high=math.nan)
     std = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1))
     half = float(special.stdtrit(n - 1, 0.975)) * std / math.sqrt(n)
-    return Spread(n, mean, std, mean - half, mean + half)
+    return Spread(n, mean, std, low=mean - half, high=mean + half)
 
 
 def _weighted(shares: Sequence[float], a: float) -> float:

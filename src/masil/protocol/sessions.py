@@ -1,16 +1,16 @@
 """The stream of sessions: each has its own training data, nothing of the past, and the test set of all classes seen."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import final
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from masil.data import Dataset, Images
-from masil.errors import DataError, InputError
+from masil.errors import DataError, InputError, plural
 from masil.protocol.protocol import Protocol
+from masil.protocol.splits import by_class, draw_shots
 
 
 @final
@@ -32,12 +32,37 @@ def sessions(protocol: Protocol, dataset: Dataset, draw: int | None = None) -> I
     them, else those of draw 0.
     """
     order = _order(protocol, dataset)
-    train, test = (
-        by_class(dataset.train.labels, len(dataset.classes)),
-        by_class(dataset.test.labels, len(dataset.classes)),
+    names = [dataset.classes[label] for label in order]
+    train, test = (  # the positions of each class, in the order of the protocol
+        [positions[label] for label in order]
+        for positions in (by_class(images.labels, len(dataset.classes)) for images in (dataset.train, dataset.test))
     )
-    _check_supply(protocol, dataset, order, train, test)
-    return once(_stream(protocol, dataset, order, train, test, draw))
+    _check_supply(protocol, names, train, test)
+    rank = torch.full((len(dataset.classes),), -1)
+    rank[order] = torch.arange(len(order))  # data set label → protocol label
+
+    def ranked(images: Images, positions: Tensor) -> Images:
+        return images.subset(positions).relabel(rank[images.labels[positions]])
+
+    def stream() -> Iterator[Session]:
+        for number in range(protocol.sessions + 1):
+            labels = protocol.labels(number)
+            if number == 0:
+                chosen = torch.cat([train[label] for label in labels])
+            elif draw is None and dataset.shots is not None and protocol.order is None:
+                chosen = _standard_shots(protocol, dataset, number)
+            else:
+                drawn = [draw_shots(train[label], protocol.shot, draw or 0, order[label]) for label in labels]
+                chosen = torch.cat(drawn)
+            yield Session(
+                number,
+                labels=tuple(labels),
+                names=tuple(names[label] for label in labels),
+                train=ranked(dataset.train, chosen),
+                test=ranked(dataset.test, torch.cat([test[label] for label in protocol.seen(number)])),
+            )
+
+    return once(stream())
 
 
 def once(stream: Iterable[Session]) -> Iterator[Session]:
@@ -54,47 +79,8 @@ def once(stream: Iterable[Session]) -> Iterator[Session]:
         yield session
 
 
-def by_class(labels: Tensor, classes: int) -> list[Tensor]:
-    """Give for each class the positions that hold it, in order."""
-    counts = torch.bincount(labels, minlength=classes)
-    return list(torch.tensor_split(torch.argsort(labels, stable=True), counts.cumsum(0)[:-1].tolist()))
-
-
-def draw_shots(positions: Tensor, shot: int, draw: int, label: int) -> Tensor:
-    """Choose `shot` of a class's images. The choice depends on the draw and the class alone, not on the protocol."""
-    chosen = np.random.default_rng([draw, label]).permutation(len(positions))[:shot]
-    return positions[torch.from_numpy(chosen).sort().values]
-
-
-def _stream(
-    protocol: Protocol, dataset: Dataset, order: Tensor, train: list[Tensor], test: list[Tensor], draw: int | None
-) -> Iterator[Session]:
-    rank = torch.full((len(dataset.classes),), -1)
-    rank[order] = torch.arange(len(order))  # data set label → protocol label
-    for number in range(protocol.sessions + 1):
-        labels = protocol.labels(number)
-        own = [int(order[label]) for label in labels]
-        if number == 0:
-            chosen = torch.cat([train[label] for label in own])
-        elif draw is None and dataset.shots is not None and protocol.order is None:
-            chosen = _standard_shots(protocol, dataset, number)
-        else:
-            chosen = torch.cat([draw_shots(train[label], protocol.shot, draw or 0, label) for label in own])
-        seen = torch.cat([test[int(order[label])] for label in protocol.seen(number)])
-        yield Session(
-            number,
-            labels=tuple(labels),
-            names=tuple(dataset.classes[label] for label in own),
-            train=_ranked(dataset.train.subset(chosen), rank),
-            test=_ranked(dataset.test.subset(seen), rank),
-        )
-
-
-def _ranked(images: Images, rank: Tensor) -> Images:
-    return images.relabel(rank[images.labels])
-
-
-def _order(protocol: Protocol, dataset: Dataset) -> Tensor:
+def _order(protocol: Protocol, dataset: Dataset) -> list[int]:
+    """Give the data set's label of each class, in the order in which they are taught."""
     available = len(dataset.classes)
     if protocol.order is None and protocol.classes > available:
         raise DataError(
@@ -102,27 +88,26 @@ def _order(protocol: Protocol, dataset: Dataset) -> Tensor:
             f"({protocol.base_classes} + {protocol.sessions} × {protocol.way}) but '{dataset.name}' has {available}. "
             "Lower `base_classes`, `sessions` or `way`."
         )
-    order = torch.tensor(protocol.order if protocol.order is not None else range(protocol.classes), dtype=torch.int64)
-    if int(order.max()) >= available or int(order.min()) < 0:
-        wrong = int(order.max()) if int(order.max()) >= available else int(order.min())
+    order = list(range(protocol.classes) if protocol.order is None else protocol.order)
+    if wrong := [label for label in (max(order), min(order)) if not 0 <= label < available]:
         raise DataError(
-            f"Protocol '{protocol.name}' asks for class {wrong}, but '{dataset.name}' has 0 … {available - 1}."
+            f"Protocol '{protocol.name}' asks for class {wrong[0]}, but '{dataset.name}' has 0 … {available - 1}."
         )
     return order
 
 
-def _check_supply(protocol: Protocol, dataset: Dataset, order: Tensor, train: list[Tensor], test: list[Tensor]) -> None:
-    """Every session can be given before the first one is."""
-    for label, place in zip(order.tolist(), range(protocol.classes), strict=True):
-        session = int(protocol.session_of(torch.tensor(place)))
+def _check_supply(protocol: Protocol, names: Sequence[str], train: Sequence[Tensor], test: Sequence[Tensor]) -> None:
+    """Refuse, before the first session is given, what could not be given in a later one."""
+    for session in range(protocol.sessions + 1):
         need = 1 if session == 0 else protocol.shot
-        if len(train[label]) < need:
-            raise DataError(
-                f"Session {session} needs {need} training image{'s' if need > 1 else ''} of "
-                f"'{dataset.classes[label]}' but there {_are(len(train[label]))}. Add some, or lower `shot`."
-            )
-        if len(test[label]) == 0:
-            raise DataError(f"Session {session} teaches '{dataset.classes[label]}', but there is no test image of it.")
+        for label in protocol.labels(session):
+            if len(train[label]) < need:
+                raise DataError(
+                    f"Session {session} needs {plural(need, 'training image')} of '{names[label]}' but there "
+                    f"{_are(len(train[label]))}. Add some, or lower `shot`."
+                )
+            if len(test[label]) == 0:
+                raise DataError(f"Session {session} teaches '{names[label]}', but there is no test image of it.")
 
 
 def _are(count: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import unicodedata
 
+from masil.data import Images
 from masil.errors import InputError
 from masil.learner import Masil
 from masil.studio.answers import Evidence, Forgotten, Learnt, Prediction, Predictions, Share, Undone, Why
@@ -12,7 +13,7 @@ from masil.studio.card import neighbours, session
 from masil.studio.drawing import COLOURS, framed_url, heat_url
 from masil.studio.keeper import Keeper
 from masil.studio.limits import Limits
-from masil.studio.photos import Photos
+from masil.studio.photos import without_copies
 from masil.studio.refusal import RefusedError
 
 NEIGHBOURS = 3
@@ -20,7 +21,7 @@ NOBODY = "studio"  # who teaches where nobody says who
 _BIDI = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")  # make a name look like another
 
 
-def predict(model: Masil, photos: Photos, top: int) -> Predictions:
+def predict(model: Masil, photos: Images, top: int) -> Predictions:
     """Give the `top` most probable classes of each photo, and whether it is of any class that was taught."""
     start = time.perf_counter()
     answers = model.answer(photos)
@@ -28,22 +29,22 @@ def predict(model: Masil, photos: Photos, top: int) -> Predictions:
     known = [None] * len(photos) if answers.known is None else answers.known.tolist()
     unknown = [None] * len(photos) if answers.known is None else answers.rejected().tolist()
     predictions = []
-    for row, name in enumerate(photos.names):
+    for row in range(len(photos)):
         ranked = zip(best.indices[row].tolist(), best.values[row].tolist(), strict=True)
         shares = [Share(label=str(answers.labels[place]), probability=min(share, 1.0)) for place, share in ranked]
         predictions.append(
             Prediction(
-                image=name, label=shares[0].label, confidence=shares[0].probability,
+                image=photos.name(row), label=shares[0].label, confidence=shares[0].probability,
                 known=known[row], unknown=unknown[row], top=shares,
             )
         )  # fmt: skip
     return Predictions(revision=len(model.log_), predictions=predictions, milliseconds=_since(start))
 
 
-def learn(keeper: Keeper, photos: Photos, name: str, *, taught_by: str, update: bool, limits: Limits) -> Learnt:
+def learn(keeper: Keeper, photos: Images, name: str, *, taught_by: str, update: bool, limits: Limits) -> Learnt:
     """Teach one class, save the model, and say what the class may be confused with."""
     start = time.perf_counter()
-    photos = photos.once()
+    photos = without_copies(photos)
 
     def step(model: Masil) -> str | int:
         label = read_name(name, model, limits)
@@ -63,11 +64,12 @@ def learn(keeper: Keeper, photos: Photos, name: str, *, taught_by: str, update: 
     )
 
 
-def explain(model: Masil, photo: Photos, count: int) -> Why:
+def explain(model: Masil, photo: Images, count: int) -> Why:
     """Say which concepts spoke for the class, where they lie, and which spoke for the runner-up."""
     start = time.perf_counter()
     found = model.explain(photo, count)
     assert found.heat is not None
+    assert model.encoder_.backbone is not None
     shares = found.contributions
     against = [j for j in shares.argsort()[:count].tolist() if float(shares[j]) < 0]
     evidence = [
@@ -92,7 +94,7 @@ def explain(model: Masil, photo: Photos, count: int) -> Why:
         others=float(shares.sum()) - sum(each.contribution for each in evidence),
         rest=found.rest,
         offset=found.offset,
-        framed=framed_url(photo.pixels[0]),
+        framed=framed_url(photo.load([0], model.encoder_.backbone.framing)[0]),
         milliseconds=_since(start),
     )
 

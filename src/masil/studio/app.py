@@ -28,7 +28,7 @@ from masil.studio.keeper import Keeper
 from masil.studio.limits import Limits
 from masil.studio.metrics import TYPE, Metrics
 from masil.studio.pages import pages
-from masil.studio.photos import Photos
+from masil.studio.photos import decode_uploads
 from masil.studio.refusal import status_of
 
 _LOG = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ def _asking(keeper: Keeper, desk: Desk, limits: Limits) -> APIRouter:
         uploads = await _read(images)
 
         def work() -> Predictions:
-            return actions.predict(keeper.model, Photos.decode(uploads, keeper.framing, limits), top)
+            return actions.predict(keeper.model, decode_uploads(uploads, keeper.framing, limits), top)
 
         return await desk.ask(work)
 
@@ -91,7 +91,7 @@ def _asking(keeper: Keeper, desk: Desk, limits: Limits) -> APIRouter:
         uploads = await _read([image])
 
         def work() -> Why:
-            return actions.explain(keeper.model, Photos.decode(uploads, keeper.framing, limits), concepts)
+            return actions.explain(keeper.model, decode_uploads(uploads, keeper.framing, limits), concepts)
 
         return await desk.ask(work)
 
@@ -112,7 +112,7 @@ def _teaching(keeper: Keeper, desk: Desk, limits: Limits) -> APIRouter:
         uploads = await _read(images)
 
         def work() -> Learnt:
-            photos = Photos.decode(uploads, keeper.framing, limits)
+            photos = decode_uploads(uploads, keeper.framing, limits)
             return actions.learn(keeper, photos, name, taught_by=taught_by, update=update, limits=limits)
 
         return await desk.teach(work)

@@ -1,5 +1,7 @@
+import errno
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from masil.data import Dataset, FileImages, Framing, load, read_folder
-from masil.data.folder import _split
-from masil.data.tree import alike
+from masil.data import Dataset, Framing, Images, load, natural, read_folder, read_photos
+from masil.data.photos import _split, alike, class_tree, listing
 from masil.errors import DataError, InputError
 
 
@@ -27,7 +28,7 @@ def fill(root: Path, **counts: int) -> Path:
     return root
 
 
-def names(images: FileImages) -> list[str]:
+def names(images: Images) -> list[str]:
     return [images.name(i) for i in range(len(images))]
 
 
@@ -120,19 +121,17 @@ def test_all_bad_files_are_named_at_once_or_left_out(tmp_path: Path) -> None:
     assert len(load(tmp_path, skip_bad=True).train) == len(data.train)
 
 
-def test_a_class_with_nothing_but_bad_files_is_refused_even_when_they_are_skipped(tmp_path: Path) -> None:
-    fill(tmp_path, cat=5)
-    (tmp_path / "dog").mkdir()
-    (tmp_path / "dog" / "1.jpg").write_bytes(b"")
-    with pytest.raises(DataError, match="no image to train on for 1 class: 'dog'"):
-        read_folder(tmp_path, skip_bad=True)
-
-
-def test_an_empty_class_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("read", [read_folder, read_photos])
+def test_a_class_that_is_empty_or_has_nothing_but_bad_files_is_refused(
+    tmp_path: Path, read: Callable[..., object]
+) -> None:
     fill(tmp_path, cat=5)
     (tmp_path / "dog" / "puppies").mkdir(parents=True)
     with pytest.raises(DataError, match="no image to train on for 1 class: 'dog'"):
-        read_folder(tmp_path)
+        read(tmp_path)
+    (tmp_path / "dog" / "1.jpg").write_bytes(b"")
+    with pytest.raises(DataError, match="no image to train on for 1 class: 'dog'"):
+        read(tmp_path, skip_bad=True)
 
 
 def test_folders_that_hold_no_data_set_are_refused(tmp_path: Path) -> None:
@@ -219,3 +218,116 @@ def test_any_folder_name_is_a_class_name(tmp_path: Path, odd: list[str]) -> None
     for i, name in enumerate([*kept, "plain"]):
         draw(root / name / "1.png", i)
     assert len(read_folder(root).classes) == len({*kept, "plain"})
+
+
+def test_all_photos_of_a_folder_are_read_each_once(tmp_path: Path) -> None:
+    fill(tmp_path, wren=3, crow=12)
+    shutil.copy(tmp_path / "crow" / "2.png", tmp_path / "crow" / "2 (copy).png")
+    (tmp_path / "readme.txt").write_text("birds")
+    (tmp_path / "wren" / "bad.jpg").write_bytes(b"")
+    with pytest.raises(DataError, match="1 file of 17 in .* cannot be used"):
+        read_photos(tmp_path)
+    photos = read_photos(tmp_path, skip_bad=True)
+    assert photos.names == ("crow", "wren")
+    assert photos.counts == {"crow": 12, "wren": 3}
+    assert photos.labels == ["crow"] * 12 + ["wren"] * 3
+    assert names(photos.images)[:4] == ["crow/0.png", "crow/1.png", "crow/10.png", "crow/11.png"]
+    assert set(photos.left_out) == {"wren/bad.jpg", "crow/2.png"}
+    assert photos.left_out["crow/2.png"] == f"{tmp_path}/crow/2.png is the same photo as crow/2 (copy).png."
+    assert [note.partition(" left out")[0] for note in photos.notes] == [
+        f"1 file beside the folders of {tmp_path}", f"1 file of 17 in {tmp_path}", "1 photo"
+    ]  # fmt: skip
+    assert photos.notes[2] == "1 photo left out, because the class has the same one already."
+
+
+def test_a_divided_folder_gives_the_photos_of_one_part(tmp_path: Path) -> None:
+    fill(tmp_path, train__cat=2, train__dog=3, test__cat=1)
+    assert read_photos(tmp_path).counts == {"cat": 2, "dog": 3}
+    tested = read_photos(tmp_path, part="test")
+    assert tested.counts == {"cat": 1, "dog": 0}
+    assert names(tested.images) == ["test/cat/0.png"]
+    assert tested.notes == ()
+    shutil.rmtree(tmp_path / "train" / "dog")
+    fill(tmp_path, test__dog=1)
+    with pytest.raises(DataError, match="no image to train on for 1 class: 'dog'"):
+        read_photos(tmp_path)
+
+
+def test_a_photo_in_two_classes_is_refused(tmp_path: Path) -> None:
+    fill(tmp_path, cat=2, dog=2)
+    shutil.copy(tmp_path / "cat" / "1.png", tmp_path / "dog" / "1.png")
+    with pytest.raises(
+        DataError, match=r"cat/1\.png and .*dog/1\.png are the same photo in two classes, 'cat' and 'dog'; remove"
+    ):
+        read_photos(tmp_path)
+
+
+def touch(root: Path, *files: str) -> None:
+    for file in files:
+        (root / file).parent.mkdir(parents=True, exist_ok=True)
+        (root / file).write_bytes(b"")
+
+
+def test_numbers_sort_as_numbers_and_capitals_beside_small_letters() -> None:
+    names = ["img10", "img2", "Img1", "b", "A", "a", "10", "9", "img2b", ""]
+    assert sorted(names, key=natural) == ["", "9", "10", "A", "a", "b", "Img1", "img2", "img2b", "img10"]
+
+
+@settings(max_examples=50)
+@given(st.lists(st.text("aB10é٣ ", max_size=6), max_size=8, unique=True))
+def test_the_order_is_total_and_does_not_depend_on_where_it_starts(names: list[str]) -> None:
+    backwards = names[::-1]
+    assert sorted(names, key=natural) == sorted(backwards, key=natural)
+
+
+def test_what_lies_deeper_belongs_to_the_class_and_hidden_files_to_none(tmp_path: Path) -> None:
+    touch(tmp_path, "cat/2.png", "cat/10.png", "cat/more/deep/1.png", "cat/.DS_Store", "cat/Thumbs.db",
+          "dog/1.png", ".git/x/1.png", "__MACOSX/cat/1.png", "dog/.hidden/1.png")  # fmt: skip
+    assert class_tree(tmp_path) == {
+        "cat": ["cat/2.png", "cat/10.png", "cat/more/deep/1.png"],
+        "dog": ["dog/1.png"],
+    }
+    assert class_tree(tmp_path, "cat") == {"more": ["cat/more/deep/1.png"]}
+
+
+def test_links_are_followed_and_loops_of_links_end(tmp_path: Path) -> None:
+    touch(tmp_path, "data/cat/1.png", "elsewhere/2.png")
+    cat = tmp_path / "data" / "cat"
+    (cat / "linked").symlink_to(tmp_path / "elsewhere")
+    (cat / "up").symlink_to(tmp_path / "data" / "cat")
+    (tmp_path / "elsewhere" / "back").symlink_to(cat)
+    (cat / "itself").symlink_to(cat / "itself")
+    assert class_tree(tmp_path / "data") == {"cat": ["cat/1.png", "cat/itself", "cat/linked/2.png"]}
+
+
+def test_a_class_folder_may_be_a_link(tmp_path: Path) -> None:
+    touch(tmp_path, "store/1.png", "data/dog/1.png")
+    (tmp_path / "data" / "cat").symlink_to(tmp_path / "store")
+    assert class_tree(tmp_path / "data") == {"cat": ["cat/1.png"], "dog": ["dog/1.png"]}
+
+
+def test_names_that_look_the_same_are_grouped() -> None:
+    assert alike(["Cat", "dog", "cat", "caf\u00e9", "cafe\u0301", "cow"]) == [
+        ["Cat", "cat"],
+        ["caf\u00e9", "cafe\u0301"],
+    ]
+    assert alike(["A01", "A1", "a01", "a1"]) == [["A01", "a01"], ["A1", "a1"]]
+
+
+def test_no_class_and_no_folder_are_said(tmp_path: Path) -> None:
+    touch(tmp_path, "1.png")
+    with pytest.raises(DataError, match="holds no folder; put the images of each class in a folder"):
+        class_tree(tmp_path)
+    with pytest.raises(DataError, match=r"none cannot be listed \(No such file or directory\)"):
+        listing(tmp_path / "none")
+
+
+def test_a_folder_that_may_not_be_read_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    touch(tmp_path, "cat/1.png")
+
+    def forbid(folder: Path) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), folder)
+
+    monkeypatch.setattr(os, "scandir", forbid)
+    with pytest.raises(DataError, match=r"cannot be listed \(Permission denied\)"):
+        class_tree(tmp_path)
