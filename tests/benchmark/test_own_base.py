@@ -24,7 +24,7 @@ def test_a_grid_with_a_recipe_trains_each_in_its_own_way(tmp_path: Path) -> None
         muon=MuonSettings(lr=0.02), watch=Watch(nc_every=0),
     )  # fmt: skip
     setting = prepare(shape, dataset=dataset, recipe=usual, folder=tmp_path / "base", device="cpu")
-    records = bench(setting, ["d-cosine", *OWN], 1, out=tmp_path / "out", recipe=usual, jobs=1)
+    records = bench(setting, ["d-cosine", *OWN], 1, out=tmp_path / "out", recipe=usual, workers=1).runs
     assert {record.method: record.recipe for record in records} == {
         "d-cosine": "patterns",
         **{name: f"patterns+{name}" for name in OWN},

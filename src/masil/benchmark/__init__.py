@@ -1,32 +1,10 @@
 """A method judged by a protocol: one run, a grid of runs, and the records they leave."""
 
+from masil.benchmark.cell import Entry
 from masil.benchmark.gather import parameters_now
-from masil.benchmark.grid import bench, own_recipe, run
+from masil.benchmark.grid import Grid, bench, own_recipe, run
 from masil.benchmark.play import Lesson, Played, play
 from masil.benchmark.provenance import Stamp
 from masil.benchmark.record import DrawRecord, RunRecord, SessionRow, mean_sessions, summary
-from masil.benchmark.run_file import read_run, run_from_json, run_to_json, write_record, write_run
+from masil.benchmark.run_file import read_run, write_run
 from masil.benchmark.setting import Setting, prepare
-
-__all__ = [
-    "DrawRecord",
-    "Lesson",
-    "Played",
-    "RunRecord",
-    "SessionRow",
-    "Setting",
-    "Stamp",
-    "bench",
-    "mean_sessions",
-    "own_recipe",
-    "parameters_now",
-    "play",
-    "prepare",
-    "read_run",
-    "run",
-    "run_from_json",
-    "run_to_json",
-    "summary",
-    "write_record",
-    "write_run",
-]

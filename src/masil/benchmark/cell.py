@@ -7,7 +7,7 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -19,15 +19,22 @@ import numpy as np
 import torch
 
 import masil
-from masil.benchmark.cost import model_bytes, peak_bytes
-from masil.benchmark.material import lessons, shots_checksum
+from masil.benchmark.material import lessons
 from masil.benchmark.play import Lesson, Played, play
-from masil.benchmark.provenance import Stamp, commit, machine, own_code, package_code, versions
+from masil.benchmark.provenance import (
+    Stamp,
+    commit,
+    machine,
+    model_bytes,
+    own_code,
+    package_code,
+    peak_bytes,
+    versions,
+)
 from masil.benchmark.record import DrawRecord, draw_record
-from masil.benchmark.run_file import check_format, damaged, draw_from_json, sealed
+from masil.benchmark.run_file import damaged, draw_from_json, read_sealed
 from masil.benchmark.setting import Setting
 from masil.errors import InputError, StorageError, lookup
-from masil.files import read_json, write_json
 from masil.methods import METHODS, Method, check_parameters
 from masil.protocol import Protocol
 
@@ -115,7 +122,7 @@ class Cell:
         return self.entry.name, self.draw
 
     def play(self, watch: Watch | None = None, /, **arrays: np.ndarray) -> CellRecord:
-        """Play the draw and keep its record."""
+        """Play the draw and give its record."""
         if self.threads is not None:
             torch.set_num_threads(self.threads)
         if package_code() != self.inputs["code"]:
@@ -141,16 +148,13 @@ class Cell:
             model_bytes=model_bytes(method),
             peak_bytes=peak_bytes(),
         )
-        record = CellRecord(
+        return CellRecord(
             inputs=dict(self.inputs),
             given=plain(self.entry.given),
             draw=draw_record(self.protocol, self.draw, played, stamp),
             cosines={split: [list(session.cosines[split]) for session in played] for split in played[-1].cosines},
             remarks=method.remarks(),
         )
-        if self.file is not None:
-            write_json(self.file, sealed(record.to_json()))
-        return record
 
     def _taught(self, base: Lesson) -> tuple[Method, float]:
         """Give the method after its base session, and the seconds that took.
@@ -184,14 +188,17 @@ _LAST: dict[str, _Fitted] = {}  # at most one, under "base"
 def cells(
     setting: Setting,
     entry: Entry,
-    draws: Iterable[int | None],
+    shots: Mapping[int | None, str],
     *,
     seed: int,
     command: str,
     folder: Path | None = None,
     threads: int | None = None,
 ) -> Iterator[Cell]:
-    """Yield the cells of a grid's row, each with everything that its figures follow from, as JSON keeps it."""
+    """Yield the cells of a grid's row, each with everything that its figures follow from, as JSON keeps it.
+
+    `shots` are the draws, each with the checksum of its shots.
+    """
     shape = asdict(setting.protocol)
     method = entry.made_for(setting, seed)
     shared = {
@@ -211,8 +218,8 @@ def cells(
         "code": package_code(),
         "own_code": own_code(entry.factory),
     }
-    for draw in draws:
-        inputs = {**shared, "draw": draw, "shots": shots_checksum(setting, draw)}
+    for draw, checksum in shots.items():
+        inputs = {**shared, "draw": draw, "shots": checksum}
         file = None if folder is None else folder / f"{entry.name}-{draw_name(draw)}-{digest(inputs)}.json"
         yield Cell(entry, method, setting.protocol, draw, inputs, command, setting.device, file, threads)
 
@@ -229,8 +236,7 @@ def digest(inputs: Mapping[str, Any]) -> str:
 
 def read_cell(file: Path) -> CellRecord:
     """Read a finished cell."""
-    value = read_json(file)
-    check_format(value, file, FORMAT, VERSION, "a finished draw of masil")
+    value = read_sealed(file, FORMAT, VERSION, "a finished draw of masil")
     if value["version"] < VERSION:
         raise OutdatedError(
             f"{file} was written by an older masil, which did not note parameters and code; it is not used again."
@@ -249,11 +255,6 @@ def read_cell(file: Path) -> CellRecord:
 
 class OutdatedError(StorageError):
     """A file of an older masil, which does not say enough to be used again."""
-
-
-def finished(cell: Cell) -> CellRecord | None:
-    """Give what a cell's file holds, None where it has none; its name follows from all that the cell follows from."""
-    return read_cell(cell.file) if cell.file is not None and cell.file.exists() else None
 
 
 def plain(parameters: Mapping[str, Any]) -> dict[str, Any]:
