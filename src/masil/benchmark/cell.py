@@ -220,7 +220,7 @@ def cells(
     }
     for draw, checksum in shots.items():
         inputs = {**shared, "draw": draw, "shots": checksum}
-        file = None if folder is None else folder / f"{entry.name}-{draw_name(draw)}-{digest(inputs)}.json"
+        file = None if folder is None else folder / "cells" / f"{entry.name}-{draw_name(draw)}-{digest(inputs)}.json"
         yield Cell(entry, method, setting.protocol, draw, inputs, command, setting.device, file, threads)
 
 

@@ -38,6 +38,7 @@ LOG = logging.getLogger(__name__)
 
 Watch = Callable[[int | None, Played], None]
 Parameters = Mapping[str, Any]
+Outcome = CellRecord | MasilError
 
 
 @final
@@ -67,7 +68,9 @@ def run(
     """
     setting = protocol if isinstance(protocol, Setting) else prepare(protocol)
     entry = method if isinstance(method, Entry) else Entry.of(method, parameters)
-    row = _row(setting, entry, _shots(setting, draws), seed, None if out is None else Path(out))
+    folder = None if out is None else Path(out)
+    made = cells(setting, entry, _shots(setting, draws), seed=seed, command=command(), folder=folder)
+    row = Row(setting, list(made), folder)
     missing = row.missing
     arrays = materials(setting, [cell.draw for cell in missing])
     for cell in missing:
@@ -102,13 +105,14 @@ def bench(
     usual = find_recipe(recipe) if isinstance(recipe, str) else recipe
     setting = protocol if isinstance(protocol, Setting) else prepare(protocol)
     folder, shots = Path(out), _shots(setting, draws)
+    shared: dict[str, Any] = {"seed": seed, "command": command(), "folder": folder, "threads": _threads(workers)}
     rows: list[Row] = []
     failed: dict[Place, str] = {}
     with open_cluster(workers, _sources(entries)) if isinstance(workers, str) else nullcontext() as cluster:
         settings = [_setting_for(setting, entry, usual, folder) for entry in entries]
         for entry, own_setting in zip(entries, settings, strict=True):
             try:
-                rows.append(_row(own_setting, entry, shots, seed, folder, _threads(workers)))
+                rows.append(Row(own_setting, list(cells(own_setting, entry, shots, **shared)), folder))
             except MasilError:
                 raise
             except Exception as error:  # noqa: BLE001  a method of somebody else's cannot be made: the others can
@@ -138,19 +142,6 @@ def _shots(setting: Setting, draws: Draws) -> dict[int | None, str]:
     return {draw: shots_checksum(setting, draw) for draw in setting.draws(draws)}
 
 
-def _row(
-    setting: Setting,
-    entry: Entry,
-    shots: Mapping[int | None, str],
-    seed: int,
-    folder: Path | None,
-    threads: int | None = None,
-) -> Row:
-    kept = None if folder is None else folder / "cells"
-    made = cells(setting, entry, shots, seed=seed, command=command(), folder=kept, threads=threads)
-    return Row(setting, list(made), folder)
-
-
 def _setting_for(setting: Setting, entry: Entry, usual: Recipe | None, folder: Path) -> Setting:
     """Give a method the shared backbone, or one whose base session it has trained in its own way."""
     if not getattr(entry.factory, "needs_base_training", False):
@@ -166,7 +157,7 @@ def _setting_for(setting: Setting, entry: Entry, usual: Recipe | None, folder: P
 
 def _play(
     rows: Iterable[Row], workers: int | str | None, cluster: Cluster | None
-) -> Iterator[tuple[Row, Cell, CellRecord | MasilError]]:
+) -> Iterator[tuple[Row, Cell, Outcome]]:
     """Yield what becomes of every missing cell, as it becomes known."""
     missing = [(row, cell) for row in rows for cell in row.missing]
     arrays = _arrays(missing)
@@ -192,9 +183,7 @@ def _play(
         raise lost
 
 
-def _play_cell(
-    number: int, cell: Cell, arrays: Material, cluster: Cluster | None
-) -> tuple[int, CellRecord | MasilError]:
+def _play_cell(number: int, cell: Cell, arrays: Material, cluster: Cluster | None) -> tuple[int, Outcome]:
     """Be one of joblib's threads: have a child here or on the cluster play a cell, and say what became of it."""
     play = in_child if cluster is None else cluster.play
     try:
