@@ -17,8 +17,8 @@ import torch
 
 from masil.benchmark import Entry, bench, read_run, run
 from masil.benchmark.child import end_children
-from masil.errors import InputError, StorageError, UnknownNameError
-from masil.methods import METHODS, Teen
+from masil.errors import InputError, StorageError
+from masil.methods import Teen
 
 FEWEST = 16  # images that a session is tested on: four of each base class
 GRID = importlib.import_module("masil.benchmark.grid")
@@ -26,31 +26,14 @@ GRID = importlib.import_module("masil.benchmark.grid")
 # Methods of a user's own, in a module of their own: children and clusters find it on the path.
 MODULE = """
     import os
-    import torch
-    from masil.methods import Method
+    from masil.methods import DCosine
 
-    class Silent(Method):
-        citation = "none"
-
-        def fit(self, activations, labels):
-            pass
-
-        def learn(self, activations, labels):
-            pass
-
-        def predict(self, activations):
-            return torch.zeros(len(activations), dtype=torch.int64)
-
-    class Dies(Silent):
+    class Dies(DCosine):
         def learn(self, activations, labels):
             os._exit(7)
 
-    class Raises(Silent):
-        def learn(self, activations, labels):
-            raise RuntimeError("the moon is full")
-
-    class FailsLater(Silent):
-        def __init__(self, *, total=None, seed=0, marker=""):
+    class Fails(DCosine):
+        def __init__(self, *, total=None, seed=0, marker="/"):
             super().__init__(total=total, seed=seed)
             self.marker = marker
 
@@ -59,8 +42,9 @@ MODULE = """
                 if os.path.exists(self.marker):
                     raise RuntimeError("the moon is full")
                 open(self.marker, "w").close()
+            super().learn(activations, labels)
 
-    class Unmade(Silent):
+    class Unmade(DCosine):
         def __init__(self, *, total=None, seed=0):
             raise RuntimeError("no moon at all")
 """
@@ -68,14 +52,14 @@ SCRIPT = """
     import time
     from pathlib import Path
 
-    from bad_methods import Silent
     from conftest import SHAPE, Shelf, squares
     from masil.backbones import create
     from masil.benchmark import Entry, Setting, bench
+    from masil.methods import DCosine
 
     CELLS = Path("out/cells")
 
-    class Slow(Silent):  # from the second cell on
+    class Slow(DCosine):  # from the second cell on
         def learn(self, activations, labels):
             if CELLS.exists():
                 Path("under way").touch()
@@ -137,7 +121,7 @@ def test_shots_are_hashed_once_for_all_methods(setting, tmp_path: Path, monkeypa
 def test_a_cell_that_dies_costs_only_itself_and_is_all_that_is_tried_again(
     setting, bad, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    table = [Entry("dies", bad.Dies), "d-cosine", Entry("raises", bad.Raises), Entry("unmade", bad.Unmade)]
+    table = [Entry("dies", bad.Dies), "d-cosine", Entry("raises", bad.Fails), Entry("unmade", bad.Unmade)]
     grid = bench(setting, table, 1, out=tmp_path, workers=2)
     assert [record.method for record in grid.runs] == ["d-cosine"]
     assert grid.failed == {
@@ -150,7 +134,7 @@ def test_a_cell_that_dies_costs_only_itself_and_is_all_that_is_tried_again(
     written = kept.stat().st_mtime_ns
 
     given = {"marker": str(tmp_path / "marker")}
-    one, other = bench(setting, [Entry("dies", bad.FailsLater, given), "d-cosine"], 2, out=tmp_path, workers=1).runs
+    one, other = bench(setting, [Entry("dies", bad.Fails, given), "d-cosine"], 2, out=tmp_path, workers=1).runs
     assert [draw.draw for draw in one.draws] == [0]
     assert [draw.draw for draw in other.draws] == [0, 1]
     assert kept.stat().st_mtime_ns == written
@@ -250,49 +234,18 @@ def test_a_cell_of_an_older_version_is_passed_over_and_one_changed_by_hand_refus
     assert "1 cells in" in caplog.text
     assert "of an older masil, which noted no parameters; left out" in caplog.text
     (file,) = (tmp_path / "cells").glob("d-cosine-draw-0-*.json")
-    file.write_text(file.read_text().replace('"average": ', '"average": 1'))
-    with pytest.raises(StorageError, match="was changed after it was written: its checksum does not fit"):
-        bench(setting, ["d-cosine"], 1, out=tmp_path, workers=1)
+    value = json.loads(file.read_text())
+    for changed, sentence in (
+        ({**value, "given": {"a": 1}}, "was changed after it was written: its checksum does not fit"),
+        ({key: value[key] for key in value if key not in ("cosines", "checksum")}, "by hand: 'cosines' is missing"),
+    ):
+        file.write_text(json.dumps(changed))
+        with pytest.raises(StorageError, match=sentence):
+            bench(setting, ["d-cosine"], 1, out=tmp_path, workers=1)
 
 
-def test_a_method_with_a_base_session_of_its_own_trains_it(
-    bad, setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog
-) -> None:
-    class Own(bad.Silent):
-        needs_base_training = True
-
-        def recipe(self, usual: str, base: int) -> str:
-            return f"{usual} for {base} of {self.total}, but mine"
-
-    given = []
-
-    def trained(shared, recipe, folder):
-        given.append((recipe, folder))
-        return replace(shared, recipe="mine", weights="mine")
-
-    monkeypatch.setattr(GRID, "with_base", trained)
-    monkeypatch.setattr(GRID, "find_recipe", lambda name: name)
-    monkeypatch.setattr(GRID, "_play", lambda *_: iter(()))
-    bench(setting, [Entry("own", Own), "d-cosine"], 1, out=tmp_path, recipe="usual")
-    assert given == [
-        (f"usual for {setting.protocol.base_classes} of {setting.protocol.classes}, but mine", tmp_path / "base-own")
-    ]
-    bench(setting, [Entry("own", Own)], 1, out=tmp_path)
-    assert "'own' trains a base session of its own, but has the shared backbone here" in caplog.text
-
-
-def test_bad_input_is_a_sentence(setting, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    with pytest.raises(UnknownNameError, match="There is no method called 'feccam'; did you mean 'fecam'?"):
-        bench(setting, ["d-cosine", "feccam"], out=out)
-    with pytest.raises(UnknownNameError, match="There is no protocol called 'cifar10'; did you mean 'cifar100'?"):
-        bench("cifar10", ["d-cosine"], out=out)
-    with pytest.raises(InputError, match="needs at least one method"):
-        bench(setting, [], out=out)
-    with pytest.raises(InputError, match="0 jobs were asked for"):
-        bench(setting, list(METHODS), out=out, workers=0)
+def test_parameters_are_those_that_the_method_has(setting) -> None:
     with pytest.raises(InputError, match="Method 'teen' has no parameter 'temprature'; did you mean 'temperature'?"):
         Entry.of("teen", {"temprature": 1.0})
     with pytest.raises(InputError, match="what is to differ from its defaults as `parameters`"):
         Entry.of(partial(Teen, a=0.1))
-    assert not out.exists()

@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 
 from masil.benchmark import bench, prepare
@@ -11,7 +12,7 @@ from masil.training import MuonSettings, Recipe, Watch
 OWN = ["d-negcosine", "alice", "fact", "icarl"]
 
 
-def test_a_grid_with_a_recipe_trains_each_in_its_own_way(tmp_path: Path) -> None:
+def test_a_grid_with_a_recipe_trains_each_in_its_own_way(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     random = np.random.default_rng(0)
     patterns = random.integers(0, 200, (6, 3, 8, 8))
     labels = np.repeat(np.arange(6), 12)
@@ -32,3 +33,6 @@ def test_a_grid_with_a_recipe_trains_each_in_its_own_way(tmp_path: Path) -> None
     assert len({record.weights for record in records}) == 1 + len(OWN)
     again = prepare(shape, dataset=dataset, checkpoint=tmp_path / "out" / "base-alice", device="cpu")
     assert again.trained_for == "alice"
+    (shared,) = bench(setting, ["alice"], 1, out=tmp_path / "shared", workers=1).runs
+    assert shared.recipe == "patterns"
+    assert "'alice' trains a base session of its own, but has the shared backbone here" in caplog.text
