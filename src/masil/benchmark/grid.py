@@ -72,9 +72,10 @@ def run(
     made = cells(setting, entry, _shots(setting, draws), seed=seed, command=command(), folder=folder)
     row = Row(setting, list(made), folder)
     missing = row.missing
-    arrays = materials(setting, [cell.draw for cell in missing])
+    arrays = _arrays([(row, cell) for cell in missing])
     for cell in missing:
-        row.add(cell, cell.play(None if watch is None else partial(watch, cell.draw), **arrays[cell.draw]))
+        told = None if watch is None else partial(watch, cell.draw)
+        row.add(cell, cell.play(told, **arrays[id(setting), cell.draw]))
         LOG.info("%s, %s: played.", *_place(cell))
     return row.view or row.write()
 
@@ -110,9 +111,9 @@ def bench(
     failed: dict[Place, str] = {}
     with open_cluster(workers, _sources(entries)) if isinstance(workers, str) else nullcontext() as cluster:
         settings = [_setting_for(setting, entry, usual, folder) for entry in entries]
-        for entry, own_setting in zip(entries, settings, strict=True):
+        for entry, its_setting in zip(entries, settings, strict=True):
             try:
-                rows.append(Row(own_setting, list(cells(own_setting, entry, shots, **shared)), folder))
+                rows.append(Row(its_setting, list(cells(its_setting, entry, shots, **shared)), folder))
             except MasilError:
                 raise
             except Exception as error:  # noqa: BLE001  a method of somebody else's cannot be made: the others can
@@ -121,6 +122,7 @@ def bench(
         for row, cell, outcome in _play(rows, workers, cluster):
             if isinstance(outcome, CellRecord):
                 row.add(cell, outcome)
+                LOG.info("%s, %s: played.", *_place(cell))
                 continue
             file = folder / "failures" / f"{row.entry.name}-{draw_name(cell.draw)}.txt"
             failed[cell.place] = row.failed[str(cell.draw)] = _sentence(outcome, file)
@@ -175,7 +177,6 @@ def _play(
             if isinstance(outcome, ClusterLostError):
                 lost = outcome
             else:
-                LOG.info("%s, %s: played.", *_place(cell))
                 yield row, cell, outcome
     finally:
         end_children()
