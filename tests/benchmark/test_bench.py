@@ -11,16 +11,14 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import joblib
 import numpy as np
 import pytest
 import torch
 
-from masil.benchmark import bench, read_run, run
+from masil.benchmark import Entry, bench, read_run, run
 from masil.benchmark.child import end_children
-from masil.errors import InputError, StorageError, UnknownNameError
-from masil.methods import METHODS, DCosine, Teen
-from masil.protocol import Protocol
+from masil.errors import InputError, StorageError
+from masil.methods import Teen
 
 FEWEST = 16  # images that a session is tested on: four of each base class
 GRID = importlib.import_module("masil.benchmark.grid")
@@ -29,41 +27,24 @@ GRID = importlib.import_module("masil.benchmark.grid")
 MODULE = """
     import os
     from dataclasses import dataclass
-    import torch
-    from masil.methods import Method
+    from masil.methods import DCosine
 
-    class Silent(Method):
-        name = title = "silent"
-        citation = "none"
-
-        def fit(self, base, task):
-            pass
-
-        def learn(self, shots):
-            pass
-
-        def predict(self, queries):
-            return torch.zeros(len(queries), dtype=torch.int64)
-
-    class Dies(Silent):
+    class Dies(DCosine):
         def learn(self, shots):
             os._exit(7)
 
-    class Raises(Silent):
-        def learn(self, shots):
-            raise RuntimeError("the moon is full")
-
     @dataclass(kw_only=True)
-    class FailsLater(Silent):
-        marker: str = ""
+    class Fails(DCosine):
+        marker: str = "/"
 
         def learn(self, shots):
             if int(shots.labels.min()) == 4:  # the first session of a draw
                 if os.path.exists(self.marker):
                     raise RuntimeError("the moon is full")
                 open(self.marker, "w").close()
+            super().learn(shots)
 
-    class Unmade(Silent):
+    class Unmade(DCosine):
         def __init__(self):
             raise RuntimeError("no moon at all")
 """
@@ -71,21 +52,21 @@ SCRIPT = """
     import time
     from pathlib import Path
 
-    from bad_methods import Silent
     from conftest import SHAPE, Shelf, squares
     from masil.backbones import create
-    from masil.benchmark import Setting, bench
+    from masil.benchmark import Entry, Setting, bench
+    from masil.methods import DCosine
 
     CELLS = Path("out/cells")
 
-    class Slow(Silent):  # from the second cell on
+    class Slow(DCosine):  # from the second cell on
         def learn(self, shots):
             if CELLS.exists():
                 Path("under way").touch()
                 time.sleep(60)
 
     setting = Setting(SHAPE, squares(), create("resnet20", width=0.5), "none", device="cpu", store=Shelf())
-    bench(setting, {"slow": Slow}, 4, out="out", jobs=1)
+    bench(setting, [Entry("slow", Slow)], 4, out="out", workers=1)
 """
 
 
@@ -95,7 +76,7 @@ def bad(tmp_path_factory: pytest.TempPathFactory):
     (folder / "bad_methods.py").write_text(textwrap.dedent(MODULE))
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(folder)
-        patch.setenv("PYTHONPATH", str(folder))
+        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
         yield importlib.import_module("bad_methods")
         del sys.modules["bad_methods"]
 
@@ -109,10 +90,10 @@ def _children(bad):
     end_children()
 
 
-def in_this_process(task: bytes, parts):
+def in_this_process(task: bytes, arrays):
     """Play a packed cell without a child, so that what a test has patched holds for it."""
     function, arguments = pickle.loads(task)
-    return function(*arguments, **parts)
+    return function(*arguments, **arrays)
 
 
 def assert_same_answers(one, other) -> None:
@@ -122,101 +103,47 @@ def assert_same_answers(one, other) -> None:
 
 
 def test_a_grid_finds_what_single_runs_find(setting, tmp_path: Path) -> None:
-    records = bench(setting, ["d-cosine", "fecam"], 2, out=tmp_path, jobs=2)
-    assert [record.method for record in records] == ["d-cosine", "fecam"]
-    for record in records:
+    grid = bench(setting, ["d-cosine", "fecam"], 2, out=tmp_path, workers=2)
+    assert [record.method for record in grid.runs] == ["d-cosine", "fecam"]
+    for record in grid.runs:
         assert_same_answers(record, run(setting, record.method, 2))
         assert read_run(tmp_path / record.method) == record
     assert setting.store.asked[:4] == [24, 32, 12, 12]  # every activation once, before the first cell
 
 
+def test_shots_are_hashed_once_for_all_methods(setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed = []
+    monkeypatch.setattr(GRID, "shots_checksum", lambda _, draw: hashed.append(draw) or "0a")
+    bench(setting, ["d-cosine", "fecam"], 2, out=tmp_path, workers=1)
+    assert hashed == [0, 1]
+
+
 def test_a_cell_that_dies_costs_only_itself_and_is_all_that_is_tried_again(
     setting, bad, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    failures = {}
-
-    def failed(method: str, draw: int | None, sentence: str) -> None:
-        failures[method, draw] = sentence
-
-    table = {"dies": bad.Dies, "d-cosine": DCosine, "raises": bad.Raises}
-    (record,) = bench(setting, table, 1, out=tmp_path, jobs=2, failed=failed)
-    assert record.method == "d-cosine"
-    assert failures == {
+    table = [Entry("dies", bad.Dies), "d-cosine", Entry("raises", bad.Fails), Entry("unmade", bad.Unmade)]
+    grid = bench(setting, table, 1, out=tmp_path, workers=2)
+    assert [record.method for record in grid.runs] == ["d-cosine"]
+    assert grid.failed == {
         ("dies", 0): "its process ended with code 7",
         ("raises", 0): f"RuntimeError: the moon is full (traceback: {tmp_path / 'failures' / 'raises-draw-0.txt'})",
+        ("unmade", 0): "RuntimeError: no moon at all",
     }
     assert 'raise RuntimeError("the moon is full")' in (tmp_path / "failures" / "raises-draw-0.txt").read_text()
     (kept,) = (tmp_path / "cells").iterdir()
     written = kept.stat().st_mtime_ns
 
-    again = {"dies": bad.FailsLater, "d-cosine": DCosine}
-    marker = {"dies": {"marker": str(tmp_path / "marker")}}
-    one, other = bench(setting, again, 2, out=tmp_path, jobs=1, parameters=marker)
+    given = {"marker": str(tmp_path / "marker")}
+    one, other = bench(setting, [Entry("dies", bad.Fails, given), "d-cosine"], 2, out=tmp_path, workers=1).runs
     assert [draw.draw for draw in one.draws] == [0]
     assert [draw.draw for draw in other.draws] == [0, 1]
     assert kept.stat().st_mtime_ns == written
-    assert one.given == one.parameters == marker["dies"]
+    assert one.given == one.parameters == given
     assert list(one.failed) == ["1"]
     assert one.failed["1"].startswith("RuntimeError: the moon is full")
     assert (one.asked, one.missing, other.missing) == ((0, 1), (1,), ())
+    assert [read_run(file) for file in sorted(tmp_path.glob("d*/run.json"))] == [other, one]
     assert "'dies' failed on draw 1: RuntimeError: the moon is full" in caplog.text
-
-
-def test_a_method_that_cannot_be_made_costs_only_itself(setting, bad, tmp_path: Path) -> None:
-    failures = []
-    table = {"unmade": bad.Unmade, "d-cosine": DCosine}
-    (record,) = bench(setting, table, 1, out=tmp_path, jobs=1, failed=lambda *failure: failures.append(failure))
-    assert record.method == "d-cosine"
-    assert failures == [("unmade", 0, "RuntimeError: no moon at all")]
-
-
-@pytest.mark.filterwarnings("ignore")  # of the cluster's own
-def test_a_cluster_of_two_workers_takes_the_grid_over(setting, bad, tmp_path: Path) -> None:
-    distributed = pytest.importorskip("distributed", reason="needs dask.distributed")
-    failures = []
-    options = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
-    with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster), joblib.parallel_config("dask"):
-        table = {"d-cosine": DCosine, "dies": bad.Dies, "silent": bad.Silent}
-        records = bench(setting, table, 1, out=tmp_path, failed=lambda *failure: failures.append(failure))
-    assert [record.method for record in records] == ["d-cosine", "silent"]
-    assert_same_answers(records[0], run(setting, "d-cosine", 1))
-    assert failures == [("dies", 0, "its process ended with code 7")]
-
-
-def test_an_engine_that_loses_workers_is_asked_again_but_not_for_ever(
-    setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls = []
-
-    class Lossy:
-        """A joblib that gives one result, then loses its workers."""
-
-        def __init__(self, **options) -> None: ...
-
-        def __call__(self, tasks):
-            calls.append(list(tasks))
-            function, arguments, options = calls[-1][0]
-            if len(calls) == 1:
-                yield function(*arguments, **options)
-            raise BrokenPipeError("the node is gone")
-
-    monkeypatch.setattr(GRID.joblib, "Parallel", Lossy)
-    failures = []
-    (record,) = bench(setting, ["d-cosine"], 3, out=tmp_path, failed=lambda *failure: failures.append(failure))
-    assert [len(tasks) for tasks in calls] == [3, 2, 2]
-    assert [draw.draw for draw in record.draws] == [0]
-    lost = "its worker was lost (BrokenPipeError: the node is gone)"
-    assert failures == [("d-cosine", 1, lost), ("d-cosine", 2, lost)]
-
-
-def test_cells_come_home_where_there_is_no_shared_disk(
-    setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(GRID, "pack", lambda function, cell: replace(cell, file=None))
-    monkeypatch.setattr(GRID, "in_child", lambda cell, parts: cell.play(**parts))
-    bench(setting, ["d-cosine"], 1, out=tmp_path, jobs=1)
-    (file,) = (tmp_path / "cells").glob("d-cosine-draw-0-*.json")
-    assert json.loads(file.read_text())["format"] == "masil-cell"
 
 
 @pytest.mark.skipif(os.name != "posix", reason="sends a signal")
@@ -246,22 +173,16 @@ def test_ctrl_c_stops_at_once_and_leaves_no_process(bad, tmp_path: Path) -> None
         os.killpg(script.pid, 0)
 
 
-def test_a_folder_of_another_grid_is_left_alone(setting, tmp_path: Path) -> None:
-    bench(setting, ["d-cosine"], 1, out=tmp_path, jobs=1)
-    with pytest.raises(StorageError, match="holds another run: flip False there, True here. Choose another folder"):
-        bench(replace(setting, flip=True), ["d-cosine"], 1, out=tmp_path)
-
-
 def test_cells_are_used_again_only_where_nothing_changed(setting, tmp_path: Path, monkeypatch) -> None:
-    def played(**options) -> list[str]:
+    def played(**given: float) -> list[str]:
         before = set((tmp_path / "cells").glob("*.json"))
-        bench(setting, ["teen"], 1, out=tmp_path, jobs=1, **options)
+        bench(setting, [Entry.of("teen", given)], 1, out=tmp_path, workers=1)
         return [file.name[:12] for file in set((tmp_path / "cells").glob("*.json")) - before]
 
     assert played() == ["teen-draw-0-"]
     assert played() == []
-    assert played(parameters={"teen": {"a": 0.25}}) == ["teen-draw-0-"]
-    assert played(parameters={"teen": {"a": 0.25}}) == played() == []
+    assert played(a=0.25) == ["teen-draw-0-"]
+    assert played(a=0.25) == played() == []
     monkeypatch.setitem(Teen.__init__.__kwdefaults__, "temperature", 8.0)  # a default of the method changes
     assert played() == ["teen-draw-0-"]
     assert read_run(tmp_path / "teen").parameters == {"a": 0.5, "temperature": 8.0}
@@ -275,38 +196,33 @@ def test_cells_are_used_again_only_where_nothing_changed(setting, tmp_path: Path
 
 
 def test_a_later_grid_adds_to_the_folder(setting, tmp_path: Path) -> None:
-    bench(setting, ["d-cosine"], 3, out=tmp_path, jobs=1)
-    bench(setting, ["teen"], 1, out=tmp_path, jobs=1)
-    (fewer,) = bench(setting, ["d-cosine"], 1, out=tmp_path, jobs=1)
-    assert [draw.draw for draw in fewer.draws] == [draw.draw for draw in read_run(tmp_path / "d-cosine").draws]
+    (first,) = bench(setting, ["d-cosine"], [1], out=tmp_path, workers=1).runs
+    bench(setting, ["d-cosine"], 3, out=tmp_path, workers=1)
+    bench(setting, ["teen"], 1, out=tmp_path, workers=1)
+    (fewer,) = bench(setting, ["d-cosine"], 1, out=tmp_path, workers=1).runs
     assert [draw.draw for draw in fewer.draws] == [0, 1, 2]
+    assert read_run(tmp_path / "d-cosine") == fewer
+    assert fewer.draws[1] == first.draws[0]  # its stamp is that of its own call
+    assert fewer.draws[0].stamp.started >= first.draws[0].stamp.started
+    assert first.draws[0].stamp.peak_bytes > 0
     assert [draw.draw for draw in read_run(tmp_path / "teen").draws] == [0]
+    inputs = json.loads(min((tmp_path / "cells").glob("*.json")).read_text())["inputs"]
+    assert {"parameters", "version", "code", "weights", "data", "shots", "draw", "seed"} <= inputs.keys()
 
 
 def test_standard_shots_and_draws_are_not_mixed(setting, tmp_path: Path) -> None:
     shots = {1: torch.tensor([4, 12, 20, 5, 13, 21]), 2: torch.tensor([6, 14, 22, 7, 15, 23])}
     listed = replace(setting, dataset=replace(setting.dataset, shots=shots))
-    bench(listed, ["d-cosine"], [None], out=tmp_path, jobs=1)
+    bench(listed, ["d-cosine"], [None], out=tmp_path, workers=1)
     with pytest.raises(StorageError, match="holds another run: standard shots in one of the two, draws in the other"):
-        bench(listed, ["d-cosine"], 2, out=tmp_path, jobs=1)
-
-
-def test_every_cell_is_stamped_when_it_is_played(setting, tmp_path: Path) -> None:
-    (first,) = bench(setting, ["d-cosine"], 1, out=tmp_path, jobs=1)
-    (both,) = bench(setting, ["d-cosine"], 2, out=tmp_path, jobs=1)
-    assert both.draws[0] == first.draws[0]  # its stamp is that of its own call
-    assert both.draws[0].stamp.started <= both.draws[1].stamp.started
-    assert both.draws[0].stamp.peak_bytes > 0
-    (cell, _) = sorted((tmp_path / "cells").glob("*.json"))
-    inputs = json.loads(cell.read_text())["inputs"]
-    assert {"parameters", "version", "code", "weights", "data", "shots", "draw", "seed"} <= inputs.keys()
+        bench(listed, ["d-cosine"], 2, out=tmp_path, workers=1)
 
 
 def test_code_that_changes_under_a_grid_is_refused(setting, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("masil.benchmark.cell.package_code", lambda: "what the parent saw")  # children see the truth
-    failures = []
-    assert bench(setting, ["d-cosine"], 1, out=tmp_path, jobs=1, failed=lambda *failure: failures.append(failure)) == []
-    assert "The code was changed while the grid was playing" in failures[0][2]
+    grid = bench(setting, ["d-cosine"], 1, out=tmp_path, workers=1)
+    assert grid.runs == []
+    assert "The code was changed while the grid was playing" in grid.failed["d-cosine", 0]
 
 
 def test_a_cell_of_an_older_version_is_passed_over_and_one_changed_by_hand_refused(
@@ -314,56 +230,22 @@ def test_a_cell_of_an_older_version_is_passed_over_and_one_changed_by_hand_refus
 ) -> None:
     (tmp_path / "cells").mkdir()
     (tmp_path / "cells" / "d-cosine-draw-0.json").write_text('{"format": "masil-cell", "version": 1}')
-    bench(setting, ["d-cosine"], 1, out=tmp_path, jobs=1)
+    bench(setting, ["d-cosine"], 1, out=tmp_path, workers=1)
     assert "1 cells in" in caplog.text
     assert "of an older masil, which noted no parameters; left out" in caplog.text
     (file,) = (tmp_path / "cells").glob("d-cosine-draw-0-*.json")
-    file.write_text(file.read_text().replace('"average": ', '"average": 1'))
-    with pytest.raises(StorageError, match="was changed after it was written: its checksum does not fit"):
-        bench(setting, ["d-cosine"], 1, out=tmp_path, jobs=1)
+    value = json.loads(file.read_text())
+    for changed, sentence in (
+        ({**value, "given": {"a": 1}}, "was changed after it was written: its checksum does not fit"),
+        ({key: value[key] for key in value if key not in ("cosines", "checksum")}, "by hand: 'cosines' is missing"),
+    ):
+        file.write_text(json.dumps(changed))
+        with pytest.raises(StorageError, match=sentence):
+            bench(setting, ["d-cosine"], 1, out=tmp_path, workers=1)
 
 
-def test_parameters_belong_to_methods_that_are_played_and_have_them(setting, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="Parameters are given for 'fecam', which is not among the methods"):
-        bench(setting, ["teen"], 1, out=tmp_path, parameters={"fecam": {"power": 1.0}})
+def test_parameters_are_those_that_the_method_has(setting) -> None:
     with pytest.raises(InputError, match="Method 'teen' has no parameter 'temprature'; did you mean 'temperature'?"):
-        bench(setting, ["teen"], 1, out=tmp_path, parameters={"teen": {"temprature": 1.0}})
+        Entry.of("teen", {"temprature": 1.0})
     with pytest.raises(InputError, match="what is to differ from its defaults as `parameters`"):
-        bench(setting, {"t": partial(Teen, a=0.1)}, 1, out=tmp_path)
-
-
-def test_a_method_with_a_base_session_of_its_own_trains_it(
-    bad, setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog
-) -> None:
-    class Own(bad.Silent):
-        def base_session(self, usual: str, protocol: Protocol) -> str:
-            return f"{usual} for {protocol.base_classes} of {protocol.classes}, but mine"
-
-    given = []
-
-    def trained(shared, recipe, folder):
-        given.append((recipe, folder))
-        return replace(shared, weights="mine")
-
-    monkeypatch.setattr(GRID, "with_base", trained)
-    monkeypatch.setattr(GRID, "recipe_called", lambda name: name)
-    monkeypatch.setattr(GRID, "_play_all", lambda *_: iter(()))
-    bench(setting, {"own": Own, "d-cosine": DCosine}, 1, out=tmp_path, recipe="usual")
-    assert given == [
-        (f"usual for {setting.protocol.base_classes} of {setting.protocol.classes}, but mine", tmp_path / "base-own")
-    ]
-    bench(setting, {"own": Own}, 1, out=tmp_path)
-    assert "'own' trains a base session of its own, but has the shared backbone here" in caplog.text
-
-
-def test_bad_input_is_a_sentence(setting, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    with pytest.raises(UnknownNameError, match="There is no method called 'feccam'; did you mean 'fecam'?"):
-        bench(setting, ["d-cosine", "feccam"], out=out)
-    with pytest.raises(UnknownNameError, match="There is no protocol called 'cifar10'; did you mean 'cifar100'?"):
-        bench("cifar10", ["d-cosine"], out=out)
-    with pytest.raises(InputError, match="needs at least one method"):
-        bench(setting, [], out=out)
-    with pytest.raises(InputError, match="0 jobs were asked for"):
-        bench(setting, list(METHODS), out=out, jobs=0)
-    assert not out.exists()
+        Entry.of(partial(Teen, a=0.1))

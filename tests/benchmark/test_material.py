@@ -8,7 +8,7 @@ FRAMING = Framing(4, 4)
 
 
 def test_a_draw_is_dealt_out_as_the_sessions_of_the_protocol(setting) -> None:
-    drawn = draw_data(setting, [3], images=True)[3]
+    drawn = draw_data(setting, [3])[3]
     expected = sessions(setting.protocol, setting.dataset, 3)
     for session, data in zip(expected, session_data(setting.protocol, drawn), strict=True):
         assert data.number == session.number
@@ -28,4 +28,3 @@ def test_draws_share_what_is_not_theirs(setting) -> None:
     assert found[0].base is found[1].base
     assert found[0].tests is found[1].tests
     assert not (found[0].shots == found[1].shots).all()
-    assert found[0].images is None

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from masil.benchmark import provenance
-from masil.benchmark.cost import model_bytes, peak_bytes
 from masil.methods import DCosine
 
 
@@ -25,11 +24,11 @@ def test_what_a_method_keeps_is_counted_once() -> None:
     layer = torch.nn.Linear(3, 2)  # 8 numbers
     kept = Kept(shared, {"again": shared, "rows": [np.zeros(5), (layer, np)], "note": "nothing", "none": None})
     kept.more["itself"] = kept
-    assert model_bytes(kept) == 10 * 4 * 4 + 5 * 8 + 8 * 4
+    assert provenance.model_bytes(kept) == 10 * 4 * 4 + 5 * 8 + 8 * 4
 
 
 def test_memory_and_machine_are_said() -> None:
-    assert peak_bytes() > 10_000_000
+    assert provenance.peak_bytes() > 10_000_000
     assert provenance.machine("cpu")["device"] == "cpu"
     assert provenance.machine("cpu")["cores"] >= 1
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from masil.benchmark import DrawRecord, RunRecord, SessionRow, Stamp, parameters_now, read_run, write_record
+from masil.benchmark import DrawRecord, RunRecord, SessionRow, Stamp, parameters_now, read_run, write_run
 from masil.cli.app import app
 from masil.errors import StorageError
 
@@ -30,7 +30,7 @@ def results(tmp_path: Path) -> Path:
         code="0c", asked=(None,),
     )  # fmt: skip
     record = replace(record, parameters=parameters_now(record))
-    write_record(record, tmp_path / "results" / "a.json")
+    write_run(record, tmp_path / "results" / "a.json")
     return tmp_path / "results"
 
 
@@ -38,7 +38,7 @@ def change(results: Path, **changes: object) -> None:
     record = read_run(results / "a.json")
     stamps = {name: changes.pop(name) for name in ("clean", "commit") if name in changes}
     draws = tuple(replace(draw, stamp=replace(draw.stamp, **stamps)) for draw in record.draws)
-    write_record(replace(record, draws=draws, **changes), results / "a.json")
+    write_run(replace(record, draws=draws, **changes), results / "a.json")
 
 
 def test_the_terminal_is_the_default(results: Path) -> None:
@@ -97,6 +97,8 @@ def test_what_cannot_be_believed_is_refused_unless_it_says_so(results: Path, tmp
     report(results, "-o", file)
     assert "its backbone will be trained again" in file.read_text(encoding="utf-8")
     assert report(results, "--check", file).exit_code == 0
+    assert report(results, "--keep", tmp_path / "more").exit_code == 1  # shown, but no result
+    assert not (tmp_path / "more").exists()
 
 
 def test_the_page_goes_beside_the_run_or_where_it_is_told(results: Path, tmp_path: Path) -> None:

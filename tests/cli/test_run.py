@@ -18,7 +18,7 @@ from masil.errors import InputError, StorageError, UnknownNameError
 from masil.hardware import Hardware, torch_version
 from masil.hardware.answers import keep
 from masil.hardware.machine import key
-from masil.methods import DCosine, Samples
+from masil.methods import METHODS, DCosine, Samples
 from masil.protocol import PROTOCOLS, Protocol
 from masil.report import write_report
 from masil.training import RECIPES, Recipe, save_weights
@@ -53,21 +53,32 @@ def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return ["squares", "--method", "d-cosine", "--backbone", "resnet20", "--weights", "weights.safetensors"]
 
 
-def masil(*arguments: str, code: int = 0) -> str:
-    done = CliRunner().invoke(app, ["run", *arguments], catch_exceptions=False)
+@pytest.fixture
+def grid(options: list[str]) -> list[str]:
+    """The options of a grid in the same setting."""
+    return ["--protocol", "squares", "--jobs", "1", "--out", "out", *options[3:]]
+
+
+def masil(*arguments: str, command: str = "run", code: int = 0) -> str:
+    done = CliRunner().invoke(app, [command, *arguments], catch_exceptions=False)
     assert done.exit_code == code, done.output
     return done.output
 
 
-def test_one_draw_is_a_line_a_session_and_writes_nothing(options: list[str], tmp_path: Path) -> None:
+def test_one_draw_is_a_line_a_session_and_writes_nothing(options: list[str], tmp_path: Path, caplog) -> None:
     before = set(tmp_path.iterdir()) | {tmp_path / "cache"}
     said = masil(*options)
     assert "Note: one square is missing." in said
     assert "Shots: draw 0 (there are no standard ones)." in said
     assert "squares: d-cosine on resnet20, 2-way 3-shot, %" in said
-    assert [line.split("│")[1:3] for line in said.splitlines() if re.match(r"│ +\d", line)] == [
-        ["       0 ", "       4 "], ["       1 ", "       6 "], ["       2 ", "       8 "],
+    assert [line.split()[:2] for line in said.splitlines() if re.match(r" +\d", line)] == [
+        ["0", "4"], ["1", "6"], ["2", "8"]
     ]  # fmt: skip
+    assert re.findall(r"d-cosine, draw 0, session (\d): \d+\.\d\d % right", caplog.text) == [
+        "0",
+        "1",
+        "2",
+    ]  # no terminal
     assert re.search(r"average \d+\.\d\d   performance drop -?\d+\.\d\d   generalised accuracy \d+\.\d\d\n", said)
     assert "±" not in said
     assert set(tmp_path.iterdir()) == before
@@ -164,3 +175,44 @@ def test_figures_that_cannot_be_drawn_are_refused_before_the_first_session(
         masil(*options, "--out", "out")
     assert not Path("out").exists()
     assert "average" in masil(*options)  # without a report, none are needed
+
+
+def test_a_grid_is_a_line_a_method_and_failures_are_said(grid: list[str], tmp_path: Path, monkeypatch, caplog) -> None:
+    def broken(**_: int) -> DCosine:
+        raise RuntimeError("the moon is full")
+
+    monkeypatch.setitem(METHODS, "broken", broken)
+    said = masil(*grid, "--methods", "d-cosine, broken", "--draws", "2", command="bench", code=1)
+    assert "squares on resnet20, 2-way 3-shot, %" in said
+    assert re.search(r"d-cosine +2 +\d+\.\d\d ± \d+\.\d\d ", said)
+    assert "broken, draw 0: failed: RuntimeError: the moon is full" in said
+    assert "The same command tries the failed cells again and no other." in said
+    assert [draw.draw for draw in read_run(tmp_path / "out" / "d-cosine").draws] == [0, 1]
+    assert "The records and the report are in out: out/report.html" in said
+    assert "d-cosine, draw 1: played." in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        (["--methods", "d-cosine,teem"], "There is no method called 'teem'; did you mean 'teen'?"),
+        (["--protocol", "cifar10"], "There is no protocol called 'cifar10'; did you mean 'cifar100'?"),
+        (["--backbone", "resnet21"], "There is no backbone called 'resnet21'; did you mean 'resnet20'?"),
+        (["--standard"], "The field has no standard shots of 'squares'; play draws of them with --draws."),
+        (["--draws", "2", "--standard"], "--draws 2 and --standard name different shots"),
+        (["--methods", ","], "A benchmark needs at least one method."),
+        (["--jobs", "0"], "0 jobs were asked for; give at least 1."),
+        (
+            ["--cluster", "there:80"],
+            "--jobs 1 has no effect here: the workers at there:80 say how many",
+        ),
+    ],
+)
+def test_bad_input_of_a_grid_is_a_sentence(grid: list[str], more: list[str], sentence: str) -> None:
+    with pytest.raises((InputError, UnknownNameError), match=re.escape(sentence)):
+        masil(*grid, *more, command="bench")
+
+
+def test_a_cluster_is_asked_for_by_its_address(grid: list[str]) -> None:
+    with pytest.raises(InputError, match=r"No scheduler answers at nowhere \(missing port number"):
+        masil(*grid[:2], *grid[4:], "--cluster", "nowhere", command="bench")

@@ -7,7 +7,7 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -18,15 +18,22 @@ from typing import Any, final
 import torch
 
 import masil
-from masil.benchmark.cost import model_bytes, peak_bytes
-from masil.benchmark.material import DrawData, session_data, shots_checksum
+from masil.benchmark.material import DrawData, session_data
 from masil.benchmark.play import SessionData, SessionResult, play
-from masil.benchmark.provenance import Stamp, commit, machine, own_code, package_code, versions
+from masil.benchmark.provenance import (
+    Stamp,
+    commit,
+    machine,
+    model_bytes,
+    own_code,
+    package_code,
+    peak_bytes,
+    versions,
+)
 from masil.benchmark.record import DrawRecord, draw_record
-from masil.benchmark.run_file import check_format, damaged, draw_from_json, sealed
+from masil.benchmark.run_file import damaged, draw_from_json, read_sealed
 from masil.benchmark.setting import Setting
 from masil.errors import InputError, StorageError, lookup
-from masil.files import read_json, write_json
 from masil.methods import METHODS, Checked, Method, Task, check_parameters
 
 FORMAT = "masil-cell"
@@ -120,7 +127,7 @@ class Cell:
         return self.entry.name, self.draw
 
     def play(self, data: DrawData, fitted: FittedCache | None = None, watch: Watch | None = None) -> CellRecord:
-        """Play the draw and keep its record; `fitted` keeps a base session for the next draw of the same process."""
+        """Play the draw and give its record; `fitted` keeps a base session for the next draw of the same process."""
         if self.threads is not None:
             torch.set_num_threads(self.threads)
         if package_code() != self.inputs["code"]:
@@ -146,16 +153,13 @@ class Cell:
             model_bytes=model_bytes(method.method),
             peak_bytes=peak_bytes(),
         )
-        record = CellRecord(
+        return CellRecord(
             inputs=dict(self.inputs),
             given=plain(self.entry.given),
             draw=draw_record(self.task.protocol, self.draw, played, stamp),
             cosines={split: [list(session.cosines[split]) for session in played] for split in played[-1].cosines},
             remarks=method.method.remarks(),
         )
-        if self.file is not None:
-            write_json(self.file, sealed(record.to_json()))
-        return record
 
 
 class FittedCache:
@@ -182,14 +186,17 @@ class FittedCache:
 def cells(
     setting: Setting,
     entry: Entry,
-    draws: Iterable[int | None],
+    shots: Mapping[int | None, str],
     *,
     seed: int,
     command: str,
     folder: Path | None = None,
     threads: int | None = None,
 ) -> Iterator[Cell]:
-    """Yield the cells of a grid's row, each with everything that its figures follow from, as JSON keeps it."""
+    """Yield the cells of a grid's row, each with everything that its figures follow from, as JSON keeps it.
+
+    `shots` are the draws, each with the checksum of its shots.
+    """
     shape = asdict(setting.protocol)
     method = entry.make(setting.protocol.dataset)
     task = entry.task(setting, method, seed)
@@ -210,9 +217,9 @@ def cells(
         "code": package_code(),
         "own_code": own_code(entry.factory),
     }
-    for draw in draws:
-        inputs = {**shared, "draw": draw, "shots": shots_checksum(setting, draw)}
-        file = None if folder is None else folder / f"{entry.name}-{draw_name(draw)}-{digest(inputs)}.json"
+    for draw, checksum in shots.items():
+        inputs = {**shared, "draw": draw, "shots": checksum}
+        file = None if folder is None else folder / "cells" / f"{entry.name}-{draw_name(draw)}-{digest(inputs)}.json"
         yield Cell(entry, method, task, draw, inputs, command, file, threads)
 
 
@@ -228,8 +235,7 @@ def digest(inputs: Mapping[str, Any]) -> str:
 
 def read_cell(file: Path) -> CellRecord:
     """Read a finished cell."""
-    value = read_json(file)
-    check_format(value, file, FORMAT, VERSION, "a finished draw of masil")
+    value = read_sealed(file, FORMAT, VERSION, "a finished draw of masil")
     if value["version"] < VERSION:
         raise OutdatedError(
             f"{file} was written by an older masil, which did not note parameters and code; it is not used again."
@@ -248,11 +254,6 @@ def read_cell(file: Path) -> CellRecord:
 
 class OutdatedError(StorageError):
     """A file of an older masil, which does not say enough to be used again."""
-
-
-def finished(cell: Cell) -> CellRecord | None:
-    """Give what a cell's file holds, None where it has none; its name follows from all that the cell follows from."""
-    return read_cell(cell.file) if cell.file is not None and cell.file.exists() else None
 
 
 def plain(parameters: Mapping[str, Any]) -> dict[str, Any]:

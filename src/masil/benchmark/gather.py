@@ -1,56 +1,130 @@
-"""Runs as views over cells: cells that follow from the same values but for the shots are the draws of one run."""
+"""One method of a grid: its cells, those of earlier calls among them, and the run that they make together.
+
+A run is a view over cells. Cells whose results depend on the same values but for the shots are its draws.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, final
 
 from masil.benchmark.cell import Cell, CellRecord, Entry, OutdatedError, digest, plain, read_cell
 from masil.benchmark.record import RunRecord
+from masil.benchmark.run_file import write_run, write_sealed
 from masil.benchmark.setting import Setting
 from masil.errors import StorageError
 from masil.methods import Task
 from masil.protocol import PROTOCOLS
 
 LOG = logging.getLogger(__name__)
-# What a folder is for. A change of anything else that a cell follows from (parameters, code, version, shots) makes it
-# be played again, beside the old one.
+# What a folder is for. A change of anything else that a cell depends on (parameters, code, version, shots) makes it be
+# played again, beside the old one.
 SETTING = (
     "protocol", "dataset", "base_classes", "sessions", "way", "shot", "order",
     "backbone", "recipe", "trained_for", "flip", "seed", "weights", "data",
 )  # fmt: skip
+# What a run says of all its cells under the same name.
+SHARED = (
+    "method", "protocol", "way", "shot", "base_classes", "backbone", "recipe", "parameters", "seed", "code", "flip",
+)  # fmt: skip
 
 
-def gather(
-    setting: Setting, asked: Sequence[Cell], records: Sequence[CellRecord], failed: Mapping[str, str]
-) -> RunRecord:
-    """Put a run together from the cells of one row of a grid; there is at least one."""
-    first, shape = records[0], setting.protocol
-    return RunRecord(
-        method=first.inputs["method"],
-        protocol=shape.name,
-        dataset=setting.dataset.name,
-        way=shape.way,
-        shot=shape.shot,
-        base_classes=shape.base_classes,
-        backbone=setting.backbone.name,
-        weights=setting.weights,
-        recipe=setting.recipe,
-        parameters=first.inputs["parameters"],
-        given=first.given,
-        draws=tuple(record.draw for record in records),
-        seed=first.inputs["seed"],
-        weights_checksum=first.inputs["weights"],
-        data_checksum=first.inputs["data"],
-        code=first.inputs["code"],
-        flip=setting.flip,
-        asked=tuple(dict.fromkeys([*(cell.draw for cell in asked), *(record.draw.draw for record in records)])),
-        failed=dict(failed),
-        extras=_extras(setting, records),
-    )
+@final
+@dataclass
+class Row:
+    """A method in a setting: the cells that were asked for, and the records that are known, by draw.
+
+    A folder that holds the method with the same parameters in another setting is refused.
+    """
+
+    setting: Setting
+    cells: Sequence[Cell]
+    folder: Path | None  # for cells and the view; None keeps nothing
+    failed: dict[str, str] = field(default_factory=dict)  # draw -> why there is no record
+    view: RunRecord | None = None  # of what is known, as it was written last
+
+    def __post_init__(self) -> None:
+        self.known: dict[int | None, CellRecord] = {}
+        self.entry = self.cells[0].entry
+        self._read()
+
+    @property
+    def missing(self) -> list[Cell]:
+        """The cells that were asked for and have no record."""
+        return [cell for cell in self.cells if cell.draw not in self.known]
+
+    def add(self, cell: Cell, record: CellRecord) -> None:
+        """Take in a cell that was played, and keep it and the view that has it now."""
+        self.known[cell.draw] = record
+        if cell.file is not None:
+            write_sealed(cell.file, record.to_json())
+            self.write()
+
+    def write(self) -> RunRecord:
+        """Gather the run from all that is known, also from what others have put into the folder; keep its view."""
+        self._read()
+        self.view = self._gathered()
+        if self.folder is not None:
+            write_run(self.view, view_folder(self.folder, self.entry))
+        return self.view
+
+    def _read(self) -> None:
+        """Take in the folder's cells that depend on the same values as those here; refuse those of another setting."""
+        same, asked = run_name(self.cells[0].inputs), {cell.draw: digest(cell.inputs) for cell in self.cells}
+        for record in self._stored():
+            self._refuse_other_setting(record)
+            draw, name = record.draw.draw, digest(record.inputs)
+            if run_name(record.inputs) == same and asked.get(draw, name) == name:
+                self.known.setdefault(draw, record)
+
+    def _stored(self) -> Iterator[CellRecord]:
+        """Yield the method's cells in the folder; those of an older masil are passed over with a sentence."""
+        outdated = 0
+        files = [] if self.folder is None else sorted((self.folder / "cells").glob(f"{self.entry.name}-*.json"))
+        for file in files:  # those of methods whose names begin like this among them
+            try:
+                record = read_cell(file)
+            except OutdatedError:
+                outdated += 1
+            else:
+                if record.inputs["method"] == self.entry.name:
+                    yield record
+        if outdated and self.view is None:
+            LOG.warning(
+                "%d cells in %s are of an older masil, which noted no parameters; left out.", outdated, self.folder
+            )
+
+    def _refuse_other_setting(self, record: CellRecord) -> None:
+        here, there = self.cells[0].inputs, record.inputs
+        sentences = [_difference(name, there[name], here[name]) for name in SETTING if there[name] != here[name]][:3]
+        if (record.draw.draw is None) not in {cell.draw is None for cell in self.cells}:
+            sentences.append("standard shots in one of the two, draws in the other")
+        if sentences and record.given == plain(self.entry.given):
+            raise StorageError(
+                f"{self.folder} holds another run: {'; '.join(sentences)}. Choose another folder with --out."
+            )
+
+    def _gathered(self) -> RunRecord:
+        """Put the run together; at least one cell is known."""
+        records = sorted(self.known.values(), key=lambda record: -1 if record.draw.draw is None else record.draw.draw)
+        inputs = records[0].inputs
+        draws = tuple(record.draw for record in records)
+        return RunRecord(
+            **{name: inputs[name] for name in SHARED},
+            dataset=self.setting.dataset.name,
+            weights=self.setting.weights,
+            given=records[0].given,
+            draws=draws,
+            weights_checksum=inputs["weights"],
+            data_checksum=inputs["data"],
+            asked=tuple(dict.fromkeys([*(cell.draw for cell in self.cells), *(draw.draw for draw in draws)])),
+            failed=dict(self.failed),
+            extras=_extras(self.setting, records),
+        )
 
 
 def parameters_now(record: RunRecord) -> dict[str, Any]:
@@ -61,31 +135,6 @@ def parameters_now(record: RunRecord) -> dict[str, Any]:
     return plain(entry.make(protocol.dataset).parameters(task))
 
 
-def with_earlier(asked: Sequence[Cell], records: Iterable[CellRecord], folder: Path) -> list[CellRecord]:
-    """Add the draws that an earlier call left in the folder and that follow from the same values."""
-    by_draw = {record.draw.draw: record for record in records}
-    same = run_name(asked[0].inputs)
-    for record in stored(folder, asked[0].entry.name):
-        if run_name(record.inputs) == same:
-            by_draw.setdefault(record.draw.draw, record)
-    return sorted(by_draw.values(), key=lambda record: -1 if record.draw.draw is None else record.draw.draw)
-
-
-def stored(folder: Path, method: str) -> Iterator[CellRecord]:
-    """Yield a method's cells in a folder; those of an older masil are passed over with a sentence."""
-    outdated = 0
-    for file in sorted(folder.glob(f"{method}-*.json")):  # and those of methods whose names begin like this
-        try:
-            record = read_cell(file)
-        except OutdatedError:
-            outdated += 1
-        else:
-            if record.inputs["method"] == method:
-                yield record
-    if outdated:
-        LOG.warning("%d cells in %s are of an older masil, which noted no parameters; left out.", outdated, folder)
-
-
 def run_name(inputs: Mapping[str, Any]) -> str:
     """Give a short name for all that the cells of one run have in common."""
     return digest({name: value for name, value in inputs.items() if name not in ("draw", "shots")})
@@ -94,21 +143,6 @@ def run_name(inputs: Mapping[str, Any]) -> str:
 def view_folder(folder: Path, entry: Entry) -> Path:
     """Name the folder of a run's view: the method, and where parameters were chosen a short name for these."""
     return folder / (entry.name if not entry.given else f"{entry.name}-{digest(plain(entry.given))[:6]}")
-
-
-def refuse_other_settings(cells: Sequence[Cell], folder: Path) -> None:
-    """Refuse a folder in which this row of a grid was played in another setting; parameters and code may differ."""
-    entry, here = cells[0].entry, cells[0].inputs
-    standard = {cell.draw is None for cell in cells}
-    for record in stored(folder, entry.name):
-        different = [name for name in SETTING if record.inputs[name] != here[name]]
-        sentences = [_difference(name, record.inputs[name], here[name]) for name in different[:3]]
-        if (record.draw.draw is None) not in standard:
-            sentences.append("standard shots in one of the two, draws in the other")
-        if sentences and record.given == plain(entry.given):
-            raise StorageError(
-                f"{folder.parent} holds another run: {'; '.join(sentences)}. Choose another folder with --out."
-            )
 
 
 def _difference(name: str, there: Any, here: Any) -> str:

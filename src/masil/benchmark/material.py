@@ -31,10 +31,10 @@ class DrawData:
     shot_labels: np.ndarray
     tests: np.ndarray
     test_labels: np.ndarray
-    images: tuple[Images, Images, Images] | None = None  # of base, shots and tests
+    images: tuple[Images, Images, Images] | None = None  # of base, shots and tests, not decoded
 
 
-def draw_data(setting: Setting, draws: Sequence[int | None], *, images: bool = False) -> dict[int | None, DrawData]:
+def draw_data(setting: Setting, draws: Sequence[int | None]) -> dict[int | None, DrawData]:
     """Give the data of each draw; the draws share what is not theirs, and no image is seen twice."""
     found: dict[int | None, DrawData] = {}
     shared: tuple[Images, Images] | None = None
@@ -55,7 +55,7 @@ def draw_data(setting: Setting, draws: Sequence[int | None], *, images: bool = F
         found[draw] = DrawData(
             shots=setting.activations(shots).numpy(),
             shot_labels=shots.labels.numpy(),
-            images=(base, shots, tests) if images else None,
+            images=(base, shots, tests),
             **arrays,
         )
     return found

@@ -1,4 +1,4 @@
-"""Where a figure comes from: the code, versions, machine and command that made it."""
+"""Where a figure comes from and what it cost: code, versions, machine and command, time, memory and kept bytes."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ import platform
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from shutil import which
+from types import ModuleType
 from typing import Any, final
 
 import numpy as np
 import torch
+from torch import Tensor, nn
 
 import masil
 from masil.hardware import cpu_model, memory, resolve_device, usable_cores
@@ -54,16 +55,10 @@ def versions() -> dict[str, str]:
 
 def commit() -> tuple[str | None, bool | None]:
     """Give the commit that masil is running from, and whether no file of the package differs from it."""
-    home = Path(masil.__file__).parent
-    git = which("git")
-    if git is None:
-        return None, None
 
     def ask(*question: str) -> str:
-        answer = subprocess.run(  # noqa: S603  git, on our own folder
-            [git, "-C", str(home), *question], capture_output=True, text=True, check=True, timeout=30
-        )
-        return answer.stdout.strip()
+        command = ["git", "-C", str(Path(masil.__file__).parent), *question]
+        return subprocess.check_output(command, stderr=subprocess.DEVNULL, text=True, timeout=30).strip()  # noqa: S603
 
     with suppress(subprocess.SubprocessError, OSError):
         ask("ls-files", "--error-unmatch", "__init__.py")  # else the folder lies in a repository of someone else's
@@ -84,13 +79,19 @@ def package_code() -> str:
     return state.hexdigest()
 
 
-def own_code(method: Callable[..., Any]) -> str | None:
-    """Give the sha256 of the file of a method that is not the package's; None where it is, or has no file."""
-    with suppress(OSError, TypeError):
+def own_source(method: Callable[..., Any]) -> Path | None:
+    """Give the file of a method that is not the package's; None where it is, or has no file."""
+    with suppress(TypeError):
         source = inspect.getsourcefile(method)
         if source and method.__module__.partition(".")[0] != "masil":
-            return hashlib.sha256(Path(source).read_bytes()).hexdigest()
+            return Path(source)
     return None
+
+
+def own_code(method: Callable[..., Any]) -> str | None:
+    """Give the sha256 of `own_source`."""
+    source = own_source(method)
+    return hashlib.sha256(source.read_bytes()).hexdigest() if source is not None and source.is_file() else None
 
 
 def machine(device: str) -> dict[str, Any]:
@@ -109,3 +110,43 @@ def command() -> str:
     program = Path(sys.argv[0])
     name = "masil" if program.name in ("masil", "__main__.py") else program.name
     return shlex.join([name, *sys.argv[1:]])
+
+
+def peak_bytes() -> int:
+    """Give the most memory this process has held; 0 where the system does not say (Windows)."""
+    with suppress(ImportError):
+        import resource
+
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return most if sys.platform == "darwin" else 1024 * most
+    return 0
+
+
+def model_bytes(method: object) -> int:
+    """Count the bytes of every tensor and array that a method keeps, each one once."""
+    sizes: dict[tuple[int, int], int] = {}
+    for block in _blocks(method, set()):
+        address = block.data_ptr() if isinstance(block, Tensor) else block.ctypes.data
+        sizes[address, block.nbytes] = block.nbytes
+    return sum(sizes.values())
+
+
+def _blocks(value: object, met: set[int]) -> Iterator[Tensor | np.ndarray]:
+    """Walk through whatever an object holds, to the tensors and arrays in it."""
+    if id(value) in met or isinstance(value, str | bytes | int | float | type | ModuleType | None):
+        return
+    met.add(id(value))
+    if isinstance(value, Tensor | np.ndarray):
+        yield value
+        return
+    parts: Iterable[object]
+    if isinstance(value, nn.Module):
+        parts = [*value.parameters(), *value.buffers()]
+    elif isinstance(value, Mapping):
+        parts = value.values()
+    elif isinstance(value, list | tuple | set | frozenset):
+        parts = value
+    else:
+        parts = getattr(value, "__dict__", {}).values()
+    for part in list(parts):
+        yield from _blocks(part, met)

@@ -6,7 +6,7 @@ Accuracies are in per cent, as in the literature's tables; times in seconds; mem
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, final
 
 from masil.benchmark.play import SessionResult
@@ -104,27 +104,26 @@ class RunRecord:
         return max(self.stamped("model_bytes"), default=0)
 
 
-def session_row(protocol: Protocol, played: SessionResult) -> SessionRow:
-    """Give a played session in per cent."""
-    score = played.score
-    return SessionRow(
-        score.session,
-        classes=protocol.seen(score.session).stop,
-        accuracy=100 * score.accuracy,
-        base=100 * score.base,
-        novel=None if score.novel is None else 100 * score.novel,
-        harmonic_mean=None if score.harmonic_mean is None else 100 * score.harmonic_mean,
-        learn_seconds=played.learn_seconds,
-        predict_seconds=played.predict_seconds,
-    )
-
-
 def draw_record(protocol: Protocol, draw: int | None, played: Sequence[SessionResult], stamp: Stamp) -> DrawRecord:
-    """Sum up the sessions of one draw."""
+    """Sum up the sessions of one draw, in per cent."""
+    rows = []
+    for session in played:
+        score = session.score
+        row = SessionRow(
+            session=score.session,
+            classes=protocol.seen(score.session).stop,
+            accuracy=100 * score.accuracy,
+            base=100 * score.base,
+            novel=None if score.novel is None else 100 * score.novel,
+            harmonic_mean=None if score.harmonic_mean is None else 100 * score.harmonic_mean,
+            learn_seconds=session.learn_seconds,
+            predict_seconds=session.predict_seconds,
+        )
+        rows.append(row)
     total = summarise(protocol, [session.score for session in played])
     return DrawRecord(
-        draw,
-        sessions=tuple(session_row(protocol, session) for session in played),
+        draw=draw,
+        sessions=tuple(rows),
         average=100 * total.average,
         performance_drop=100 * total.performance_drop,
         generalised=100 * total.generalised,
@@ -135,15 +134,13 @@ def draw_record(protocol: Protocol, draw: int | None, played: Sequence[SessionRe
 
 def mean_sessions(draws: Sequence[DrawRecord]) -> list[dict[str, Any]]:
     """Give each session's means over the draws; of several draws, the deviations (n − 1) too, as `accuracy_std` etc."""
-    whole = ("session", "classes")
-    rows = []
-    for same in zip(*(draw.sessions for draw in draws), strict=True):
-        columns = {name: [asdict(row)[name] for row in same] for name in asdict(same[0])}
-        row: dict[str, Any] = {name: columns[name][0] for name in whole}
-        for name in columns.keys() - set(whole):
-            row |= _over(name, columns[name], deviation=not name.endswith("_seconds"))
-        rows.append({name: row[name] for name in _ordered(row, columns)})
-    return rows
+    means = []
+    for rows in zip(*(draw.sessions for draw in draws), strict=True):
+        mean: dict[str, Any] = {"session": rows[0].session, "classes": rows[0].classes}
+        for name in (column.name for column in fields(SessionRow) if column.name not in mean):
+            mean |= _over_draws(name, [getattr(row, name) for row in rows], deviation=not name.endswith("_seconds"))
+        means.append(mean)
+    return means
 
 
 def summary(draws: Sequence[DrawRecord]) -> dict[str, Any]:
@@ -151,21 +148,18 @@ def summary(draws: Sequence[DrawRecord]) -> dict[str, Any]:
     last = [draw.sessions[-1] for draw in draws]
     return {
         "draws": len(draws),
-        **_over("last", [row.accuracy for row in last]),
-        **_over("harmonic_mean", [row.harmonic_mean for row in last]),
-        **_over("average", [draw.average for draw in draws]),
-        **_over("performance_drop", [draw.performance_drop for draw in draws]),
-        **_over("generalised", [draw.generalised for draw in draws]),
+        **_over_draws("last", [row.accuracy for row in last]),
+        **_over_draws("harmonic_mean", [row.harmonic_mean for row in last]),
+        **_over_draws("average", [draw.average for draw in draws]),
+        **_over_draws("performance_drop", [draw.performance_drop for draw in draws]),
+        **_over_draws("generalised", [draw.generalised for draw in draws]),
     }
 
 
-def _over(name: str, values: Sequence[float | None], deviation: bool = True) -> dict[str, float | None]:
+def _over_draws(name: str, values: Sequence[float | None], deviation: bool = True) -> dict[str, float | None]:
+    """Give the mean of one figure and, of several draws, its deviation; None where a draw does not have it."""
     known = [value for value in values if value is not None]
     if len(known) < len(values):
         return {name: None}
-    found = spread(known)
-    return {name: found.mean, f"{name}_std": found.std} if deviation and found.n > 1 else {name: found.mean}
-
-
-def _ordered(row: dict[str, Any], columns: dict[str, Any]) -> list[str]:
-    return [name for column in columns for name in (column, f"{column}_std") if name in row]
+    figure = spread(known)
+    return {name: figure.mean, f"{name}_std": figure.std} if deviation and figure.n > 1 else {name: figure.mean}

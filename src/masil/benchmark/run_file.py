@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -19,44 +19,31 @@ VERSION = 2
 FILE = "run.json"
 
 
-def write_run(record: RunRecord, folder: Path | str) -> Path:
-    """Write `folder`/run.json; until it is whole, the one before it stays."""
-    return write_record(record, Path(folder) / FILE)
+def write_run(record: RunRecord, path: Path | str) -> Path:
+    """Write a record to a file whose name ends in .json, else as run.json into the folder `path`; give the file.
 
-
-def write_record(record: RunRecord, file: Path) -> Path:
-    """Write a record to a file of any name."""
-    write_json(file, sealed(run_to_json(record)))
+    The means over the draws come first, where readers look. Until the new file is whole, the old one stays.
+    """
+    path = Path(path)
+    file = path if path.suffix == ".json" else path / FILE
+    plain = asdict(record)
+    first = {name: plain.pop(name) for name in ("method", "protocol")}
+    means = {"sessions": mean_sessions(record.draws), "summary": summary(record.draws), "draws": plain.pop("draws")}
+    write_sealed(file, {"format": FORMAT, "version": VERSION, **first, **means, **plain})
     return file
 
 
 def read_run(path: Path | str) -> RunRecord:
-    """Read a record from its file, or from the folder that holds its run.json."""
+    """Read a record from its file, or from the folder that holds its run.json. The means follow from the draws."""
     path = Path(path)
     path = path / FILE if path.is_dir() else path
-    return run_from_json(read_json(path), path)
-
-
-def run_to_json(record: RunRecord) -> dict[str, Any]:
-    """Give plain values, with means over the draws where readers look first."""
-    plain = asdict(record)
-    draws = plain.pop("draws")
-    first = {name: plain.pop(name) for name in ("method", "protocol")}
-    means = {"sessions": mean_sessions(record.draws), "summary": summary(record.draws)}
-    return {"format": FORMAT, "version": VERSION, **first, **means, "draws": draws, **plain}
-
-
-def run_from_json(value: Any, source: Path) -> RunRecord:
-    """Check and read what `run_to_json` gave; the means are not read but follow from the draws."""
-    check_format(value, source, FORMAT, VERSION, "a run of masil")
+    value = read_sealed(path, FORMAT, VERSION, "a run of masil")
     try:
         value = _from_version_1(value) if value["version"] == 1 else value
-        known = {entry.name: value[entry.name] for entry in fields(RunRecord) if entry.name in value}
-        known["draws"] = tuple(draw_from_json(draw) for draw in value["draws"])
-        known["asked"] = tuple(value["asked"])
-        return RunRecord(**known)
+        draws = tuple(draw_from_json(draw) for draw in value["draws"])
+        return RunRecord(**known_fields(RunRecord, value) | {"draws": draws, "asked": tuple(value["asked"])})
     except (KeyError, TypeError, AttributeError) as error:
-        raise damaged(source, error) from error
+        raise damaged(path, error) from error
 
 
 def _from_version_1(value: Mapping[str, Any]) -> dict[str, Any]:
@@ -83,42 +70,56 @@ def _from_version_1(value: Mapping[str, Any]) -> dict[str, Any]:
 
 def draw_from_json(value: Mapping[str, Any]) -> DrawRecord:
     """Read one draw."""
-    rows = tuple(
-        SessionRow(**{entry.name: row[entry.name] for entry in fields(SessionRow)}) for row in value["sessions"]
-    )
-    confusion = tuple(map(tuple, value.get("confusion", ())))
-    stamp = Stamp(**{entry.name: value["stamp"][entry.name] for entry in fields(Stamp)})
-    figures = {name: value[name] for name in ("draw", "average", "performance_drop", "generalised")}
-    return DrawRecord(sessions=rows, confusion=confusion, stamp=stamp, **figures)
+    parts = {
+        "sessions": tuple(SessionRow(**known_fields(SessionRow, row)) for row in value["sessions"]),
+        "stamp": Stamp(**known_fields(Stamp, value["stamp"])),
+        "confusion": tuple(map(tuple, value.get("confusion", ()))),
+    }
+    return DrawRecord(**known_fields(DrawRecord, value) | parts)
 
 
-def sealed(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Add the checksum of everything else, by which a reader sees that a file was changed by hand."""
-    content = {name: part for name, part in value.items() if name != "checksum"}
-    text = json.dumps(content, sort_keys=True, ensure_ascii=False)
-    return {**content, "checksum": hashlib.sha256(text.encode()).hexdigest()}
+def known_fields(record: Any, value: Mapping[str, Any]) -> dict[str, Any]:
+    """Give the values of a record's fields, those with a default only where they are there; others are passed over."""
+    return {
+        part.name: value[part.name]
+        for part in fields(record)
+        if part.name in value or (part.default is MISSING and part.default_factory is MISSING)
+    }
 
 
-def check_format(value: Any, source: Path, form: str, version: int, title: str) -> None:
-    """Refuse a file of another kind, or of a version that is not known yet."""
+def write_sealed(file: Path, value: Mapping[str, Any]) -> None:
+    """Write JSON with its checksum, by which a reader sees that the file was changed by hand."""
+    write_json(file, {**value, "checksum": _checksum(value)})
+
+
+def read_sealed(file: Path, form: str, version: int, title: str) -> dict[str, Any]:
+    """Read what `write_sealed` wrote; refuse a file of another kind, of a newer version, or changed by hand."""
+    value = read_json(file)
     if not isinstance(value, dict) or value.get("format") != form:
-        found = value.get("format", "no format") if isinstance(value, dict) else type(value).__name__
-        raise StorageError(f"{source} is not {title}: its format should be '{form}' but is {found!r}.")
+        actual = value.get("format", "no format") if isinstance(value, dict) else type(value).__name__
+        raise StorageError(f"{file} is not {title}: its format should be '{form}' but is {actual!r}.")
     if not isinstance(value.get("version"), int):
-        raise damaged(source, KeyError("version"))
+        raise damaged(file, KeyError("version"))
     if value["version"] > version:
         raise StorageError(
-            f"{source} has version {value['version']} of the format '{form}', but this masil reads versions up to "
+            f"{file} has version {value['version']} of the format '{form}', but this masil reads versions up to "
             f"{version}; a newer masil wrote it. Update masil to read it."
         )
-    if "checksum" in value and value["checksum"] != sealed(value)["checksum"]:
+    if "checksum" in value and value["checksum"] != _checksum(value):
         raise StorageError(
-            f"{source} was changed after it was written: its checksum does not fit. Take it from where it came, or "
+            f"{file} was changed after it was written: its checksum does not fit. Take it from where it came, or "
             "play it again."
         )
+    return value
 
 
-def damaged(source: Path, error: Exception) -> StorageError:
+def _checksum(value: Mapping[str, Any]) -> str:
+    """Give the sha256 of everything but the checksum itself."""
+    content = {name: part for name, part in value.items() if name != "checksum"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+
+
+def damaged(file: Path, error: Exception) -> StorageError:
     """Say that a file has the right format but not the right content."""
     what = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)
-    return StorageError(f"{source} is damaged or was changed by hand: {what}.")
+    return StorageError(f"{file} is damaged or was changed by hand: {what}.")

@@ -17,15 +17,15 @@ def class_cosines(method: Checked, activations: Tensor, labels: Tensor) -> tuple
     Every class 0 … k − 1 has an image. None for a method that compares no embeddings with class vectors.
     """
     kept = few_of_each(labels)
-    found = method.geometry(Queries(activations[kept]))
-    if found is None:
+    geometry = method.geometry(Queries(activations[kept]))
+    if geometry is None:
         return None
-    embeddings, vectors = (part.detach().float().cpu() for part in found)
+    embeddings, vectors = (part.detach().float().cpu() for part in geometry)
     k = int(labels.max()) + 1
     sums = torch.zeros(k, embeddings.shape[1]).index_add_(0, labels[kept], embeddings)
     cosines = functional.normalize(sums) @ functional.normalize(vectors[:k]).T  # [k k]
-    own = float(cosines.diagonal().mean())
-    return own, float((cosines.sum() - cosines.diagonal().sum()) / max(1, k * (k - 1)))
+    own_vector = float(cosines.diagonal().mean())
+    return own_vector, float((cosines.sum() - cosines.diagonal().sum()) / max(1, k * (k - 1)))
 
 
 def few_of_each(labels: Tensor, most: int = MOST) -> Tensor:
@@ -33,5 +33,5 @@ def few_of_each(labels: Tensor, most: int = MOST) -> Tensor:
     order = torch.argsort(labels, stable=True)
     counts = torch.bincount(labels)
     starts = counts.cumsum(0) - counts
-    place = torch.arange(len(labels)) - starts[labels[order]]  # among its class's
-    return order[place < most].sort().values
+    rank = torch.arange(len(labels)) - starts[labels[order]]  # among the images of its class
+    return order[rank < most].sort().values

@@ -1,5 +1,3 @@
 """The `masil` command."""
 
 from masil.cli.app import main
-
-__all__ = ["main"]

@@ -2,12 +2,12 @@
 
 import os
 import sys
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
 from masil import __version__
-from masil.cli.bench import bench
 from masil.cli.doctor import doctor
 from masil.cli.evaluate import evaluate
 from masil.cli.explain import explain
@@ -19,7 +19,7 @@ from masil.cli.learn import learn
 from masil.cli.list import list_names
 from masil.cli.predict import predict
 from masil.cli.report import report
-from masil.cli.run import run
+from masil.cli.run import bench, run
 from masil.cli.serve import serve
 from masil.cli.train import train
 from masil.cli.tune import tune
@@ -34,16 +34,17 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (fit, learn, predict, explain, evaluate, info, undo, forget, export):
+
+
+command: Callable[..., None]
+for command in (fit, learn, predict, explain, evaluate, info, undo, forget, export, serve):
     app.command(rich_help_panel="Your photos")(command)
-app.command()(run)
-app.command()(bench)
-app.command()(train)
-app.command()(tune)
-app.command()(report)
-app.command("list")(list_names)
-app.command(rich_help_panel="Your photos")(serve)
+for command in (run, bench, train, tune, report):
+    app.command(rich_help_panel="Benchmarks")(command)
+app.command("list", rich_help_panel="Benchmarks")(list_names)
 app.command()(doctor)
+# The commands that compute nothing, or ask the hardware themselves.
+WITHOUT_PROBE = ("info", "undo", "forget", "report", "list", "doctor")
 
 
 def _version(asked: bool) -> None:
@@ -54,6 +55,7 @@ def _version(asked: bool) -> None:
 
 @app.callback()
 def settings(
+    context: typer.Context,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
     version: Annotated[  # noqa: ARG001
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
@@ -62,6 +64,10 @@ def settings(
     """Settings of every command."""
     if debug:
         os.environ["MASIL_DEBUG"] = "1"
+    if context.invoked_subcommand not in WITHOUT_PROBE and not {"-h", "--help"} & set(sys.argv):
+        from masil.hardware import probe
+
+        probe()  # before torch is used: what it finds about the processor holds for this process
 
 
 def main() -> None:

@@ -12,28 +12,29 @@ if TYPE_CHECKING:
 
 BACKBONE, WEIGHTS = "efficientnet_lite0", "imagenet"  # where nothing is said
 
-Backbone = Annotated[str, typer.Option(help="The backbone that makes the activations.")]
-Weights = Annotated[
-    str, typer.Option(help="A weight file of that backbone, or 'imagenet' for the one that came with pip.")
-]
-Checkpoint = Annotated[
-    Path | None, typer.Option(help="A folder of `masil train`, whose backbone is taken instead.", show_default=False)
-]
-Data = Annotated[
-    Path | None, typer.Option(help="Folder of data sets; else MASIL_DATA, else the cache.", show_default=False)
-]
-Download = Annotated[bool, typer.Option("--download", help="Download the data set if it is not there.")]
+
+def option(*names: str, text: str) -> Any:
+    """Make an option whose default is nothing, or is said in its text."""
+    return typer.Option(*names, help=text, show_default=False)
+
+
+Backbone = Annotated[str, typer.Option(help="The network that turns images into activations.")]
+Weights = Annotated[str, typer.Option(help="A weight file for the backbone, or 'imagenet' for the built-in weights.")]
+Checkpoint = Annotated[Path | None, option(text="A folder written by `masil train`; use its backbone instead.")]
+Recipe = Annotated[str | None, option(text="Train the base session first, by this recipe (a name or a JSON file).")]
+Data = Annotated[Path | None, option(text="The folder of data sets; by default MASIL_DATA, else the cache.")]
+Download = Annotated[bool, typer.Option("--download", help="Download the data set if it is missing.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
-ProtocolName = "A protocol's name, a JSON file of one, or a folder of photos with --base, --way and --shot."
-Base = Annotated[int | None, typer.Option(help="Base classes, of a folder's protocol.", show_default=False)]
-Way = Annotated[int | None, typer.Option(help="New classes a session, of a folder's protocol.", show_default=False)]
-Shot = Annotated[int | None, typer.Option(help="Photos a new class, of a folder's protocol.", show_default=False)]
-MethodSeed = Annotated[int, typer.Option(help="Seed of everything else that is random in a method.")]
+PROTOCOL = "The name of a protocol, a JSON file with one, or a folder of photos together with --base, --way and --shot."
+Base = Annotated[int | None, option(text="For a folder of photos: the number of base classes.")]
+Way = Annotated[int | None, option(text="For a folder of photos: the number of new classes in each session.")]
+Shot = Annotated[int | None, option(text="For a folder of photos: the number of photos of each new class.")]
+Draws = Annotated[int | None, option(text="Play this many random draws of the shots: 0, 1, 2, …")]
+Seed = Annotated[int, typer.Option(help="The seed of everything random in a method; the shots depend on the draw.")]
 Set = Annotated[
-    list[str] | None,
-    typer.Option("--set", help="A parameter of a method, as METHOD.NAME=VALUE; may be repeated.", show_default=False),
+    list[str] | None, option("--set", text="Set a parameter of a method: METHOD.NAME=VALUE. May be repeated.")
 ]
-Flip = Annotated[bool, typer.Option("--flip", help="Average activations over an image and its mirror image.")]
+Flip = Annotated[bool, typer.Option("--flip", help="Average activations over each image and its mirror image.")]
 
 
 def refuse_other_backbone(backbone: str, weights: str, checkpoint: Path | None, recipe: str | None = None) -> None:
@@ -42,22 +43,24 @@ def refuse_other_backbone(backbone: str, weights: str, checkpoint: Path | None, 
 
     if checkpoint is None and recipe is None:
         return
-    own = f"--checkpoint {checkpoint} brings" if checkpoint is not None else f"--recipe {recipe} names"
-    given = (("backbone", backbone, BACKBONE), ("weights", weights, WEIGHTS))
-    for name, value in ((name, value) for name, value, usual in given if value != usual):
-        raise InputError(f"--{name} {value} has no effect here: {own} a backbone of its own; leave one of them out.")
+    source = f"--checkpoint {checkpoint} brings" if checkpoint is not None else f"--recipe {recipe} names"
+    for name, value, usual in (("backbone", backbone, BACKBONE), ("weights", weights, WEIGHTS)):
+        if value != usual:
+            raise InputError(
+                f"--{name} {value} has no effect here: {source} a backbone of its own; leave one of them out."
+            )
 
 
 def refuse_file(folder: Path | None) -> None:
     """Refuse a folder to write to that cannot be one, because it or a folder above it is a file."""
     from masil.errors import StorageError
 
-    for place in () if folder is None else (folder, *folder.parents):
-        if place.exists() and not place.is_dir():
-            raise StorageError(f"--out names the folder {folder}, but {place} is a file; choose another name.")
+    for path in () if folder is None else (folder, *folder.parents):
+        if path.exists() and not path.is_dir():
+            raise StorageError(f"--out names the folder {folder}, but {path} is a file; choose another name.")
 
 
-def read_parameters(assignments: list[str] | None, methods: Sequence[str]) -> dict[str, dict[str, Any]]:
+def read_parameters(assignments: Sequence[str] | None, methods: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Read METHOD.NAME=VALUE, where VALUE is JSON or else a word, into parameters by method."""
     import json
 

@@ -5,20 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, final
 
-import typer
-
+from masil.cli.output import percent, print_json, print_table, say, shown  # noqa: F401  other commands take them here
 from masil.errors import plural as plural
 
 if TYPE_CHECKING:
     from masil.data import Images
     from masil.learner import Masil
-
-LONGEST = 60  # characters of a name in a sentence
-WIDE = 160  # columns where there is no terminal
 
 
 @final
@@ -134,41 +129,3 @@ def refuse_overwriting(path: Path, force: bool) -> None:
         raise StorageError(f"{path} is a folder; give the name of a file.")
     if path.exists() and not force:
         raise StorageError(f"{path} exists already; choose another name, or overwrite it with --force.")
-
-
-def shown(name: object, longest: int | None = LONGEST) -> str:
-    """Give a name as a terminal can show it: on one line, no control characters, and not too long for a sentence."""
-    text = "".join(each if each.isprintable() else "�" for each in str(name))
-    return text if longest is None or len(text) <= longest else f"{text[: longest - 1]}…"
-
-
-def say(text: str, *, json: bool = False) -> None:
-    """Print a sentence for people: on standard error where standard output is for programs."""
-    typer.echo(text, err=json)
-
-
-def print_json(value: Any, *, indent: int | None = 2) -> None:
-    """Print JSON for programs."""
-    typer.echo(dumps(value, indent=indent, ensure_ascii=False, allow_nan=False))
-
-
-def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], left: int = 1) -> None:
-    """Print a table for people; the first `left` columns are words, the others numbers."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(title=Text(title) if title else None, title_justify="left", box=None, padding=(0, 2, 0, 0))
-    for place, column in enumerate(columns):
-        table.add_column(Text(column), justify="left" if place < left else "right", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(shown(cell, None)) for cell in row))
-    console = Console()
-    if not console.is_terminal:
-        console.width = WIDE
-    console.print(table)
-
-
-def percent(share: float | None) -> str:
-    """Give a share as people read it."""
-    return "–" if share is None else f"{100 * share:.1f} %"

@@ -1,12 +1,15 @@
 """`masil report`: tables, figures and pages from runs that were made."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from masil.cli.options import option
+from masil.cli.output import WIDE, say
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,62 +32,51 @@ SUFFIXES = {".md": Format.markdown, ".tex": Format.latex, ".html": Format.html}
 def report(
     runs: Annotated[Path, typer.Argument(help="A run.json, the folder of a run, or a folder of runs.")],
     form: Annotated[
-        Format | None,
-        typer.Option("--format", help="What to make; else what --out ends in, else terminal.", show_default=False),
+        Format | None, option("--format", text="What to make; by default what --out ends in, else terminal.")
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="File to write; for html it may be a folder, that of the runs if not given."),
+        option("--out", "-o", text="The file to write; for html it may be a folder, by default that of the runs."),
     ] = None,
     check: Annotated[
-        Path | None, typer.Option(help="Only say whether this file is what would be written; exit 1 if not.")
+        Path | None, option(text="Only say whether this file is what would be written; exit with 1 if not.")
     ] = None,
     keep: Annotated[
-        Path | None,
-        typer.Option(help="Put the runs into this folder of results; refuses what cannot be traced or is incomplete."),
+        Path | None, option(text="Copy the runs to this folder of results; refuses incomplete or untraceable runs.")
     ] = None,
     figures: Annotated[
-        Path | None, typer.Option(help="Also write every figure into this folder, as SVG, PDF and PNG.")
+        Path | None, option(text="Also write every figure into this folder, as SVG, PDF and PNG.")
     ] = None,
 ) -> None:
-    """Show runs beside what was published: on the terminal, as Markdown, LaTeX, or one HTML page."""
-    from masil.report import read_results
+    """Show runs beside published results: on the terminal, as Markdown, LaTeX, or one HTML page."""
+    from masil.files import write_bytes
+    from masil.methods import METHODS
+    from masil.report import read_results, write_report
 
     records = read_results(runs)
     if keep is not None:
         _keep(records, keep)
         return
-    expected = _expected(runs)
-    named = check or out
-    chosen = form or (SUFFIXES.get(named.suffix, Format.terminal) if named else Format.terminal)
     if figures is not None:
         _draw(records, figures)
+    # One run alone is not asked for the other methods; a folder of runs is.
+    expected = tuple(METHODS) if runs.is_dir() and not (runs / "run.json").is_file() else ()
+    file = check or out
+    chosen = form or (SUFFIXES.get(file.suffix, Format.terminal) if file else Format.terminal)
     if check is not None:
-        _refuse(records)
+        _refuse(record for record in records if record.waiting is None)
         _check(check, _text(records, expected, chosen), f"masil report {runs} -o {check}")
     elif chosen is Format.html and (out is None or out.suffix != ".html"):
-        from masil.report import write_report
-
-        page = write_report(records, out or (runs if runs.is_dir() else runs.parent))
-        typer.echo(f"The report is {page}.")
+        say(f"The report is {write_report(records, out or (runs if runs.is_dir() else runs.parent))}.")
     elif out is not None:
-        from masil.files import write_bytes
-
         write_bytes(out, _text(records, expected, chosen).encode())
-        typer.echo(f"The report is {out}.")
+        say(f"The report is {out}.")
     elif chosen is Format.terminal:
         from rich.console import Console
 
         _show(records, expected, Console())
     else:
         typer.echo(_text(records, expected, chosen), nl=False)
-
-
-def _expected(runs: Path) -> tuple[str, ...]:
-    """Give the methods that a folder of runs might hold; one run alone is not asked for the others."""
-    from masil.methods import METHODS
-
-    return tuple(METHODS) if runs.is_dir() and not (runs / "run.json").is_file() else ()
 
 
 def _text(records: "Sequence[RunRecord]", expected: Sequence[str], chosen: Format) -> str:
@@ -101,7 +93,7 @@ def _text(records: "Sequence[RunRecord]", expected: Sequence[str], chosen: Forma
             return results_latex(records, expected)
         case Format.terminal:
             text = StringIO()
-            _show(records, expected, Console(file=text, width=160, color_system=None))
+            _show(records, expected, Console(file=text, width=WIDE, color_system=None))
             return text.getvalue()
 
 
@@ -112,35 +104,41 @@ def _show(records: "Sequence[RunRecord]", expected: Sequence[str], console: "Con
         console.print(terminal_table(table))
 
 
-def _refuse(records: "Sequence[RunRecord]") -> None:
-    """End where a record cannot be believed and does not say so itself."""
+def _refuse(records: "Iterable[RunRecord]") -> None:
+    """End where a record cannot be believed."""
     from masil.report import fault
 
-    wrong = [sentence for record in records if record.waiting is None and (sentence := fault(record)) is not None]
-    for sentence in wrong:
-        typer.echo(sentence, err=True)
-    if wrong:
+    sentences = [
+        fault(record) or (record.waiting and f"The run of '{record.method}' waits: {record.waiting}.")
+        for record in records
+    ]
+    for sentence in filter(None, sentences):
+        say(sentence, json=True)
+    if any(sentences):
         raise typer.Exit(1)
 
 
 def _keep(records: "Sequence[RunRecord]", folder: Path) -> None:
-    from masil.benchmark import write_record
+    from masil.benchmark import write_run
     from masil.report import result_name
 
     _refuse(records)
     for record in records:
-        write_record(record, folder / result_name(record))
-    typer.echo(f"{len(records)} runs are in {folder} now.")
+        write_run(record, folder / result_name(record))
+    say(f"{len(records)} runs are in {folder} now.")
 
 
 def _check(file: Path, text: str, command: str) -> None:
-    if not file.is_file():
-        typer.echo(f"There is no {file}; `{command}` makes it.", err=True)
-        raise typer.Exit(1)
-    if file.read_text(encoding="utf-8") != text:
-        typer.echo(f"{file} is not what the runs say now; `{command}` brings it up to date.", err=True)
-        raise typer.Exit(1)
-    typer.echo(f"{file} is current.")
+    if file.is_file() and file.read_text(encoding="utf-8") == text:
+        say(f"{file} is current.")
+        return
+    say(
+        f"{file} is not what the runs say now; `{command}` brings it up to date."
+        if file.is_file()
+        else f"There is no {file}; `{command}` makes it.",
+        json=True,
+    )
+    raise typer.Exit(1)
 
 
 def _draw(records: "Sequence[RunRecord]", folder: Path) -> None:
@@ -150,4 +148,4 @@ def _draw(records: "Sequence[RunRecord]", folder: Path) -> None:
         for picture in pictures(protocol, records):
             for kind in ("svg", "pdf", "png"):
                 save(picture.figure, folder / f"{picture.name}.{kind}")
-    typer.echo(f"The figures are in {folder}.")
+    say(f"The figures are in {folder}.")

@@ -1,5 +1,6 @@
-"""`masil run`: one method through one protocol, a line a session; and what it leaves in a folder."""
+"""`masil run` and `masil bench`: one method through one protocol, a line a session; or many methods, a line each."""
 
+import logging
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -7,63 +8,45 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from masil.cli import options
+from masil.cli.output import log_stages, print_table, say, table
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-
     from masil.benchmark import RunRecord, SessionResult, Setting
-    from masil.methods import Method
 
+LOG = logging.getLogger(__name__)
 COLUMNS = ("session", "classes", "accuracy", "base", "novel", "harmonic mean", "learnt in")
+SHARES = ("accuracy", "base", "novel", "harmonic_mean")
 
 
 def run(
-    protocol: Annotated[str, typer.Argument(help=options.ProtocolName)] = "characters",
+    protocol: Annotated[str, typer.Argument(help=options.PROTOCOL)] = "characters",
     base: options.Base = None,
     way: options.Way = None,
     shot: options.Shot = None,
-    method: Annotated[
-        str, typer.Option(help="The method to judge, or a class of your own as my.py:SimpleShot.")
-    ] = "masil",
-    backbone: options.Backbone = "efficientnet_lite0",
-    weights: options.Weights = "imagenet",
+    method: Annotated[str, typer.Option(help="The method, or a class in a file of yours: my.py:SimpleShot.")] = "masil",
+    backbone: options.Backbone = options.BACKBONE,
+    weights: options.Weights = options.WEIGHTS,
     checkpoint: options.Checkpoint = None,
-    recipe: Annotated[
-        str | None,
-        typer.Option(help="Train the base session by this recipe first, in OUT/base.", show_default=False),
-    ] = None,
+    recipe: options.Recipe = None,
     data: options.Data = None,
-    draws: Annotated[
-        int | None, typer.Option(help="Play this many draws of the shots: 0, 1, 2, …", show_default=False)
-    ] = None,
-    draw: Annotated[
-        int | None, typer.Option(help="Seed of the shots; else the field's standard shots.", show_default=False)
-    ] = None,
-    seed: options.MethodSeed = 0,
+    draws: options.Draws = None,
+    draw: Annotated[int | None, options.option(text="Play this draw alone; by default the standard shots.")] = None,
+    seed: options.Seed = 0,
     flip: options.Flip = False,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Folder for run.json and report.html.", show_default=False)
-    ] = None,
+    out: Annotated[Path | None, options.option("--out", "-o", text="The folder for run.json and report.html.")] = None,
     parameters: options.Set = None,
     download: options.Download = False,
     device: options.Device = "auto",
 ) -> None:
-    """Play a whole protocol: teach a session, test on every class seen so far, go on.
+    """Judge one method by a protocol: teach a session, test on all classes seen so far, and so on to the last.
 
-    With --out, finished draws are kept; the same command goes on after them.
+    With --out, finished draws are kept, and the same command continues after them.
     """
-    from masil.hardware import probe
-
-    probe()  # before torch is used: what it finds about the processor holds for this process
-
-    from rich.console import Console
-
-    from masil.benchmark import own_recipe, prepare
+    from masil.benchmark import Entry, own_recipe, prepare
     from masil.errors import InputError
     from masil.methods import find_method, trains_its_own_base
     from masil.report import check_drawing
-    from masil.training import recipe as recipe_called
+    from masil.training import recipe as find_recipe
 
     options.refuse_other_backbone(backbone, weights, checkpoint, recipe)
     options.refuse_file(out)
@@ -73,109 +56,185 @@ def run(
         raise InputError("--recipe trains a base session in OUT/base; name the folder with --out.")
     if out is not None:
         check_drawing()  # now rather than after the last session: the report has figures
-    method, factory = find_method(method)
-    chosen = options.read_parameters(parameters, [method]).get(method, {})
+    log_stages("benchmark", "cli", "training")
+    name, factory = find_method(method)
+    entry = Entry.of(factory, options.read_parameters(parameters, [name]).get(name), name)
     shape, dataset = options.find_protocol(protocol, base, way, shot)
     setting = prepare(
         shape, backbone=backbone, weights=weights, checkpoint=checkpoint, data=data, download=download, flip=flip,
         device=device, folder=out and out / "base", dataset=dataset,
-        recipe=None if recipe is None else own_recipe(factory, recipe_called(recipe), shape, chosen),
+        recipe=None if recipe is None else own_recipe(factory, find_recipe(recipe), shape, entry.given),
     )  # fmt: skip
-    console = Console()
     if trains_its_own_base(factory) and recipe is None and checkpoint is None:
-        console.print(f"Note: '{method}' trains a base session of its own; --recipe does that. Here it has none.")
-    notes(setting, console, standard=draws is None and draw is None)
-    arguments = {"draws": draws if draw is None else [draw], "seed": seed, "parameters": chosen, "out": out}
-    show(_play(setting, method, factory, arguments, console), console)
+        say(f"Note: '{name}' trains a base session of its own; --recipe does that. Here it has none.")
+    _notes(setting, standard=draws is None and draw is None)
+    chosen = {"draws": draws if draw is None else [draw], "seed": seed, "out": out}
+    record = _play(setting, name, {"method": entry, **chosen})
+    _show(record)
     if out is not None:
-        keep_report(out, console)
+        _keep_report(out)
 
 
-def notes(setting: "Setting", console: "Console", *, standard: bool) -> None:
+def bench(
+    out: Annotated[Path, typer.Option("--out", "-o", help="The folder for cells, records and the report.")],
+    protocol: Annotated[str, typer.Option(help=options.PROTOCOL)] = "characters",
+    base: options.Base = None,
+    way: options.Way = None,
+    shot: options.Shot = None,
+    methods: Annotated[
+        str, typer.Option(help="Names separated by commas, 'all', or classes in files of yours: my.py:SimpleShot.")
+    ] = "all",
+    draws: options.Draws = None,
+    standard: Annotated[bool, typer.Option("--standard", help="Play the standard shots, not 5 random draws.")] = False,
+    backbone: options.Backbone = options.BACKBONE,
+    weights: options.Weights = options.WEIGHTS,
+    checkpoint: options.Checkpoint = None,
+    recipe: options.Recipe = None,
+    data: options.Data = None,
+    parameters: options.Set = None,
+    seed: options.Seed = 0,
+    flip: options.Flip = False,
+    jobs: Annotated[
+        int | None, options.option("--jobs", "-j", text="How many cells to play at a time; by default one a core.")
+    ] = None,
+    cluster: Annotated[
+        str | None, options.option(text="Play on a dask cluster: the address of its scheduler, as tcp://10.0.0.1:8786.")
+    ] = None,
+    download: options.Download = False,
+    device: options.Device = "auto",
+) -> None:
+    """Judge many methods by one protocol. You can stop it at any time: the same command continues.
+
+    With --recipe, methods that train a backbone in their own way do so; the others share one.
+    """
+    from masil.benchmark import Entry, prepare, summary
+    from masil.benchmark import bench as play_grid
+    from masil.data import has_standard_shots
+    from masil.errors import InputError
+    from masil.methods import METHODS, find_method, trains_its_own_base
+    from masil.report import check_drawing
+
+    options.refuse_other_backbone(backbone, weights, checkpoint, recipe)
+    options.refuse_file(out)
+    if draws is not None and standard:
+        raise InputError(f"--draws {draws} and --standard name different shots; give one of the two.")
+    if jobs is not None and cluster is not None:
+        raise InputError(f"--jobs {jobs} has no effect here: the workers at {cluster} say how many cells they take.")
+    check_drawing()  # now rather than after the last cell: the report has figures
+    log_stages("benchmark", "cli", "training")
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what becomes of a cluster is said in our sentences
+    shape, dataset = options.find_protocol(protocol, base, way, shot)
+    if standard and not has_standard_shots(shape.dataset):
+        raise InputError(f"The field has no standard shots of '{shape.dataset}'; play draws of them with --draws.")
+    names = list(METHODS) if methods == "all" else [name.strip() for name in methods.split(",") if name.strip()]
+    chosen = dict(find_method(name) for name in names)
+    given = options.read_parameters(parameters, list(chosen))
+    own = [name for name, method in chosen.items() if trains_its_own_base(method)]
+    if checkpoint is not None and recipe is not None and not own:
+        raise InputError(f"--recipe {recipe} has no effect beside --checkpoint: no method here trains in its own way.")
+    setting = prepare(
+        shape, backbone=backbone, weights=weights, checkpoint=checkpoint, data=data, download=download, flip=flip,
+        device=device, recipe=recipe if checkpoint is None else None, folder=out / "base", dataset=dataset,
+    )  # fmt: skip
+    _notes(setting, standard=standard)
+    grid = play_grid(
+        setting, [Entry.of(method, given.get(name), name) for name, method in chosen.items()],
+        [None] if standard else 5 if draws is None else draws, out=out, seed=seed, recipe=recipe,
+        workers=jobs if cluster is None else cluster,
+    )  # fmt: skip
+    if grid.runs:
+        totals = [(record, summary(record.draws)) for record in grid.runs]
+        print_table(
+            f"{shape.name} on {grid.runs[0].backbone}, {shape.way}-way {shape.shot}-shot, %",
+            ("method", "draws", "last", "average", "harmonic mean", "time"),
+            [
+                (
+                    record.method, total["draws"], *_figures(total, "last", "average", "harmonic_mean"),
+                    f"{record.seconds:.1f} s",
+                )
+                for record, total in totals
+            ],
+        )  # fmt: skip
+        _keep_report(out)
+    for (name, number), sentence in grid.failed.items():
+        typer.secho(f"{name}, {_shots(number)}: failed: {sentence}", fg="red")
+    if grid.failed:
+        say("The same command tries the failed cells again and no other.")
+        raise typer.Exit(1)
+
+
+def _notes(setting: "Setting", *, standard: bool) -> None:
     """Say what there is to know before the first session."""
     for note in setting.dataset.notes:
-        console.print(f"Note: {note}")
+        say(f"Note: {note}")
     if setting.protocol.sessions and standard:
         listed = setting.dataset.shots is not None
-        console.print("Shots: the field's standard ones." if listed else "Shots: draw 0 (there are no standard ones).")
+        say("Shots: the field's standard ones." if listed else "Shots: draw 0 (there are no standard ones).")
 
 
-def keep_report(out: Path, console: "Console") -> None:
+def _keep_report(out: Path) -> None:
     """Write the report of everything that the folder holds and say where it is."""
     from masil.report import read_results, write_report
 
-    console.print(f"The records and the report are in {out}: {write_report(read_results(out), out)}", soft_wrap=True)
+    say(f"The records and the report are in {out}: {write_report(read_results(out), out)}")
 
 
-def _play(
-    setting: "Setting", method: str, factory: "type[Method]", arguments: dict[str, Any], console: "Console"
-) -> "RunRecord":
-    """Run with a live table of the draw under way."""
+def _play(setting: "Setting", name: str, arguments: dict[str, Any]) -> "RunRecord":
+    """Run with a live table of the draw that is played; where there is no terminal, with a line for each session."""
+    from rich.console import Console
     from rich.live import Live
 
     from masil.benchmark import run as play_draws
 
-    tables: dict[int | None, Table] = {}
-    with Live(console=console, auto_refresh=False, transient=True) as live:
+    rows: dict[int | None, list[list[str]]] = {}
+    with Live(console=Console(stderr=True), auto_refresh=False, transient=True) as live:
 
         def watch(draw: int | None, played: "SessionResult") -> None:
-            table = tables.setdefault(draw, _table(_title(setting, method, draw)))
             score = played.score
-            row = [score.accuracy, score.base, score.novel, score.harmonic_mean]
-            shares = ["–" if share is None else f"{100 * share:.2f}" for share in row]
+            shares = ["–" if share is None else f"{100 * share:.2f}" for share in (getattr(score, s) for s in SHARES)]
+            LOG.info("%s, %s, session %d: %s %% right.", name, _shots(draw), score.session, shares[0])
             classes = setting.protocol.seen(score.session).stop
-            table.add_row(str(score.session), str(classes), *shares, _milliseconds(played.learn_seconds))
-            live.update(table, refresh=True)
+            rows.setdefault(draw, []).append([str(score.session), str(classes), *shares, _time(played.learn_seconds)])
+            title = f"{setting.protocol.name}: {name} on {setting.backbone.name}, {_shots(draw)}, %"
+            if live.console.is_terminal:
+                live.update(table(title, COLUMNS, rows[draw], left=0), refresh=True)
 
         try:
-            return play_draws(setting, factory, name=method, watch=watch, **arguments)
+            return play_draws(setting, watch=watch, **arguments)
         except KeyboardInterrupt:
             if arguments["out"] is not None:
                 sys.stderr.write(f"masil: finished draws are kept in {arguments['out']}; the same command goes on.\n")
             raise
 
 
-def show(record: "RunRecord", console: "Console") -> None:
+def _show(record: "RunRecord") -> None:
     """Print a run: its sessions, then what sums them up, with deviations where there are several draws."""
     from masil.benchmark import mean_sessions, summary
 
     draws = record.draws
     shots = "" if len(draws) == 1 else f", mean ± std of {len(draws)} draws"
-    table = _table(
-        f"{record.protocol}: {record.method} on {record.backbone}, {record.way}-way {record.shot}-shot, %{shots}"
-    )
-    for row in mean_sessions(draws):
-        figures = [figure(row, name) for name in ("accuracy", "base", "novel", "harmonic_mean")]
-        table.add_row(str(row["session"]), str(row["classes"]), *figures, _milliseconds(row["learn_seconds"]))
-    console.print(table)
-    total = summary(draws)
-    console.print(
-        f"average {figure(total, 'average')}   performance drop {figure(total, 'performance_drop')}   "
-        f"generalised accuracy {figure(total, 'generalised')}"
-    )
+    title = f"{record.protocol}: {record.method} on {record.backbone}, {record.way}-way {record.shot}-shot, %{shots}"
+    rows = [
+        (row["session"], row["classes"], *_figures(row, *SHARES), _time(row["learn_seconds"]))
+        for row in mean_sessions(draws)
+    ]
+    print_table(title, COLUMNS, rows, left=0)
+    average, drop, generalised = _figures(summary(draws), "average", "performance_drop", "generalised")
+    say(f"average {average}   performance drop {drop}   generalised accuracy {generalised}")
 
 
-def figure(values: dict[str, Any], name: str) -> str:
-    """Give a mean, with its deviation where there is one: "61.32 ± 0.41"."""
-    if values[name] is None:
-        return "–"
-    deviation = values.get(f"{name}_std")
-    return f"{values[name]:.2f}" + (f" ± {deviation:.2f}" if deviation is not None else "")
+def _figures(values: dict[str, Any], *names: str) -> list[str]:
+    """Give means, each with its deviation where there is one: "61.32 ± 0.41"."""
+    deviations = [f" ± {values[f'{name}_std']:.2f}" if f"{name}_std" in values else "" for name in names]
+    return [
+        "–" if values[name] is None else f"{values[name]:.2f}{deviation}"
+        for name, deviation in zip(names, deviations, strict=True)
+    ]
 
 
-def _title(setting: "Setting", method: str, draw: int | None) -> str:
-    shots = "standard shots" if draw is None else f"draw {draw}"
-    return f"{setting.protocol.name}: {method} on {setting.backbone.name}, {shots}, %"
+def _shots(draw: int | None) -> str:
+    return "standard shots" if draw is None else f"draw {draw}"
 
 
-def _table(title: str) -> "Table":
-    from rich.table import Table
-
-    table = Table(*COLUMNS, title=title)
-    for column in table.columns:
-        column.justify = "right"
-    return table
-
-
-def _milliseconds(seconds: float) -> str:
+def _time(seconds: float) -> str:
     return f"{1000 * seconds:.1f} ms"

@@ -6,27 +6,26 @@ from typing import Annotated
 import typer
 
 from masil.cli import options
+from masil.cli.output import log_stages, say
 
 
 def serve(
-    model: Annotated[Path, typer.Argument(help="The model file; what is taught is saved to it.")],
-    host: Annotated[str, typer.Option(help="The address to listen at; any but this machine's own needs --token.")] = (
-        "127.0.0.1"
-    ),
+    model: Annotated[Path, typer.Argument(help="The model file; what you teach is saved to it.")],
+    host: Annotated[
+        str, typer.Option(help="The address to listen at; any other than this machine's needs --token.")
+    ] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port; 0 takes a free one.")] = 8000,
     token: Annotated[
         str | None,
         typer.Option(help="What every request must carry; 'auto' makes one.", envvar="MASIL_TOKEN", show_default=False),
     ] = None,
     name: Annotated[
-        list[str] | None,
-        typer.Option(help="A host name under which it may be opened, besides localhost.", show_default=False),
+        list[str] | None, options.option(text="Another host name than localhost under which it may be opened.")
     ] = None,
     device: options.Device = "auto",
 ) -> None:
-    """Open a model to the browser: ask, teach, ask why, take back. Ctrl-C ends it."""
+    """Open a model in the browser: ask it, teach it, ask why, take things back. Ctrl-C ends it."""
     import importlib.util
-    import logging
 
     from masil.errors import InputError
 
@@ -34,14 +33,10 @@ def serve(
     if any(importlib.util.find_spec(package) is None for package in needed):
         raise InputError("The studio needs packages that are not installed; get them with: pip install 'masil[studio]'")
 
-    from masil.hardware import probe
+    from masil.studio import serve as open_studio
 
-    probe()  # before torch is used: what it finds about the processor holds for this process
-
-    from masil.studio import serve as run
-
-    logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
-    run(
+    log_stages()
+    open_studio(
         model, host=host, port=port, token=token, names=name or (), device=device,
-        say=lambda where: typer.echo(f"{model.name} is at {where}  (Ctrl-C ends it)"),
+        say=lambda address: say(f"{model.name} is at {address}  (Ctrl-C ends it)"),
     )  # fmt: skip
