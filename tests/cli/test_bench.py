@@ -12,9 +12,7 @@ from masil.benchmark import read_run
 from masil.cli.bench import bench
 from masil.data import DATASETS, ArrayImages, Dataset, Source
 from masil.errors import InputError, UnknownNameError
-from masil.hardware import Hardware, torch_version
-from masil.hardware.answers import keep
-from masil.hardware.machine import key
+from masil.hardware import Hardware, remember
 from masil.methods import METHODS, DCosine
 from masil.protocol import PROTOCOLS, Protocol
 from masil.training import save_weights
@@ -31,7 +29,7 @@ def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setenv("MASIL_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.chdir(tmp_path)
-    keep(Hardware("cpu", {"cpu": "float32"}, None, 1, "torch", torch_version(), key(), "2026-01-02T03:04:05+00:00"))
+    remember(Hardware("cpu", {"cpu": "float32"}))
     shape = Protocol("squares", "squares", base_classes=4, sessions=2, way=2, shot=3)
     monkeypatch.setitem(PROTOCOLS, "squares", shape)
     monkeypatch.setitem(DATASETS, "squares", Source(lambda root: root, squares))
