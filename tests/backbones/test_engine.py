@@ -30,9 +30,9 @@ def graphs(cache: Path) -> set[tuple[str, int]]:
 def check_same(backbone: Backbone, pixels: torch.Tensor, **choice) -> None:
     with torch.no_grad():
         expected = backbone(backbone.preprocess(pixels))
-    found = open_engine(backbone, size=pixels.shape[2], **choice).run(pixels)
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-3)
-    assert not found.requires_grad
+    rows = open_engine(backbone, size=pixels.shape[2], **choice).run(pixels)
+    torch.testing.assert_close(rows, expected, atol=1e-5, rtol=1e-3)
+    assert not rows.requires_grad
 
 
 def test_pytorch_computes_in_evaluation_mode_and_float32_with_the_weights_it_was_opened_with(tiny, noise) -> None:

@@ -28,8 +28,8 @@ CHOICE = {"engine": "torch", "device": "cpu"}
 def test_activations_in_the_order_of_the_images(tiny, images, batch: int | None, engine: str) -> None:
     backbone, given = tiny(), images(7)
     expected = backbone(backbone.preprocess(torch.from_numpy(given.pixels))).detach()
-    found = extract(backbone, given, batch=batch, engine=engine, device="cpu")
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+    rows = extract(backbone, given, batch=batch, engine=engine, device="cpu")
+    torch.testing.assert_close(rows, expected, atol=1e-5, rtol=1e-4)
 
 
 def test_images_of_another_size_are_framed(tiny, images) -> None:
@@ -145,10 +145,10 @@ def test_an_image_that_cannot_be_read(images) -> None:
 @pytest.mark.parametrize("bad", [(), (3,), (0, 17, 18, 39), range(40)])
 def test_images_that_cannot_be_read_are_left_out_and_said(tiny, images, engine: str, bad: Sequence[int]) -> None:
     watched = Watched(images(40), bad)
-    found = extract_readable(tiny(), watched, engine=engine, device="cpu")
+    extracted = extract_readable(tiny(), watched, engine=engine, device="cpu")
     good = [i for i in range(40) if i not in bad]
-    torch.testing.assert_close(found.rows, extract(tiny(), images(40).subset(good), **CHOICE), atol=1e-5, rtol=1e-4)
-    assert list(found.faults.items()) == [(i, "b.jpg is damaged or cut short.") for i in bad]
+    torch.testing.assert_close(extracted.rows, extract(tiny(), images(40).subset(good), **CHOICE), atol=1e-5, rtol=1e-4)
+    assert list(extracted.faults.items()) == [(i, "b.jpg is damaged or cut short.") for i in bad]
     assert extract_readable(tiny(), images(0)).rows.shape == (0, 32)
 
 
@@ -200,7 +200,7 @@ def test_the_engine_of_every_core_keeps_order_and_names_what_cannot_be_read(tiny
 
 def test_of_several_rows_an_image_the_image_is_named(images) -> None:
     rows = torch.ones(6, 4)
-    refuse_impossible(rows, images(4), 1, each=2)
+    refuse_impossible(rows, images(4), 1, rows_per_image=2)
     rows[3, 0] = -1
     with pytest.raises(InputError, match=r"image 'array\[2\]' are not all finite and >= 0, the smallest is -1"):
-        refuse_impossible(rows, images(4), 1, each=2)
+        refuse_impossible(rows, images(4), 1, rows_per_image=2)

@@ -57,7 +57,7 @@ def test_extracted_once_and_found_again(get, tiny, images, tmp_path: Path, extra
 
 
 def test_told_apart_by_weights_images_framing_and_flip(get, tiny, images, tmp_path: Path) -> None:
-    found = [
+    all_rows = [
         get(),
         get(tiny(seed=1)),
         get(some=images(N, seed=1)),
@@ -65,9 +65,11 @@ def test_told_apart_by_weights_images_framing_and_flip(get, tiny, images, tmp_pa
         get(flip=True),
         get(some=images(N).subset(list(range(N))[::-1])),
     ]
-    assert len(list(tmp_path.glob("*.npy"))) == len(found)
-    torch.testing.assert_close(found[-1], found[0].flip(0), atol=1e-6, rtol=1e-5)  # another place in another batch
-    assert not any(torch.equal(found[0], other) for other in found[1:])
+    assert len(list(tmp_path.glob("*.npy"))) == len(all_rows)
+    torch.testing.assert_close(
+        all_rows[-1], all_rows[0].flip(0), atol=1e-6, rtol=1e-5
+    )  # another place in another batch
+    assert not any(torch.equal(all_rows[0], other) for other in all_rows[1:])
 
 
 def test_files_of_earlier_versions_are_found(tmp_path: Path, tiny) -> None:
@@ -120,9 +122,9 @@ def test_it_continues_after_an_error(
     (part,) = tmp_path.glob("*.part")
     with part.open("ab") as file:
         file.write(b"half a row")
-    found = get()
+    rows = get()
     assert extracted == [0, 2, 4, 6, 8, 10]
-    torch.testing.assert_close(found, extract(tiny(), images(N), **CHOICE), atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(rows, extract(tiny(), images(N), **CHOICE), atol=1e-6, rtol=1e-5)
     assert not part.exists()
 
 
@@ -222,15 +224,15 @@ def test_killed_in_the_middle(get, tiny, images, tmp_path: Path, extracted: list
     with start_child(tmp_path) as child:
         child.send_signal(signal.SIGKILL)
         assert child.wait() == -signal.SIGKILL
-    found = get()
+    rows = get()
     assert extracted == list(range(4, N, 2))
-    torch.testing.assert_close(found, extract(tiny(), images(N), **CHOICE), atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(rows, extract(tiny(), images(N), **CHOICE), atol=1e-6, rtol=1e-5)
 
 
 def test_two_processes_at_once(get, tiny, images, tmp_path: Path, extracted: list[int]) -> None:
     with start_child(tmp_path) as child:
         threading.Timer(0.3, (tmp_path / "go").touch).start()  # while this process waits
-        found = get()
+        rows = get()
         assert child.communicate()[0].strip() == str(N // 2)
     assert extracted == []
-    torch.testing.assert_close(found, extract(tiny(), images(N), **CHOICE), atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(rows, extract(tiny(), images(N), **CHOICE), atol=1e-6, rtol=1e-5)

@@ -1,14 +1,11 @@
 """Decisions, each from a machine made of paper: child processes that really die, hang or give wrong numbers."""
 
-import json
 import os
 import time
-from dataclasses import FrozenInstanceError, fields
+from dataclasses import FrozenInstanceError, fields, replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from masil.errors import InputError
 from masil.files import from_json, to_json
@@ -54,8 +51,6 @@ def test_a_child_that_answers_is_heard_and_its_babble_is_not(machine):
     ("end", "sentence"),
     [
         ("die('SIGILL')", "killed by SIGILL (illegal instruction)"),
-        ("die('SIGSEGV')", "killed by SIGSEGV (segmentation fault)"),
-        ("sys.exit(1)", "ended with code 1 before it was done"),
         ("raise RuntimeError('no kernel')", "ended with code 1 before it was done: RuntimeError: no kernel"),
         ("sys.exit(0)", "ended with code 0 before it was done"),
     ],
@@ -238,48 +233,23 @@ def test_a_figure_that_is_none_is_not_kept(on):
     assert not [name for name in hardware.measurements if "odd" in name]
 
 
-# The answer as JSON
-
-DEVICES = st.sampled_from(["cpu", "cuda", "mps"])
-text = st.text(max_size=20)
-answers = st.builds(
-    Hardware,
-    device=DEVICES,
-    precisions=st.dictionaries(DEVICES, st.sampled_from(["float32", "bfloat16"])),
-    onednn_isa=st.sampled_from([None, "AVX512_CORE_FP16", "AVX512_CORE", "AVX2"]),
-    threads=st.integers(1, 512),
-    settled=st.booleans(),
-    measurements=st.dictionaries(text, st.floats(allow_nan=False, allow_infinity=False)),
-    failures=st.dictionaries(text, text),
-    torch=text,
-)
-EXAMPLE = Hardware("cpu", {"cpu": "float32"})
+# The answer
 
 
-@given(answers)
-def test_json_gives_an_equal_answer_back(hardware):
-    assert from_json(Hardware, json.loads(json.dumps(to_json(hardware))), "answer") == hardware
+EXAMPLE = Hardware("cpu", {"cpu": "bfloat16"}, failures={"cuda": "gone"})
 
 
-@given(
-    st.sampled_from([field.name for field in fields(Hardware)]),
-    st.sampled_from([-1, 1.5, "tpu", ["cpu"], {"cpu": 3}, {"tpu": "float32"}, {1: 1}]),
-)
+@pytest.mark.parametrize("name", [field.name for field in fields(Hardware)])
+@pytest.mark.parametrize("value", [-1, 1.5, ["cpu"], {"cpu": 3.5j}, {"tpu": "float32j"}])
 def test_a_damaged_answer_is_refused_by_the_field(name, value):
-    damaged = to_json(EXAMPLE) | {name: value}
-    free_text = name in ("torch", "key", "when") and isinstance(value, str)
-    if free_text or (name, value) in (("measurements", {"cpu": 3}), ("failures", {"tpu": "float32"})):
-        from_json(Hardware, damaged, "answer")
-    else:
+    assert from_json(Hardware, to_json(EXAMPLE), "answer") == EXAMPLE
+    if (name, value) != ("failures", {"tpu": "float32j"}):
         with pytest.raises(InputError, match=f"'{name}' cannot be"):
-            from_json(Hardware, damaged, "answer")
+            from_json(Hardware, to_json(EXAMPLE) | {name: value}, "answer")
 
 
 def test_the_precision_is_that_of_the_device_and_float32_where_none_is_known():
-    assert Hardware("cpu", {"cpu": "bfloat16"}).precision == "bfloat16"
-    assert Hardware("cuda", {"cpu": "bfloat16"}).precision == "float32"
-
-
-def test_an_answer_does_not_change():
+    assert EXAMPLE.precision == "bfloat16"
+    assert replace(EXAMPLE, device="cuda").precision == "float32"
     with pytest.raises(FrozenInstanceError):
         EXAMPLE.device = "cuda"

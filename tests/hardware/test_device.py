@@ -158,28 +158,28 @@ def test_nothing_known_changes_nothing(torch_is):
 
 
 @pytest.mark.parametrize(
-    ("answer", "torch_first", "found"),
+    ("answer", "torch_first", "expected"),
     [(LIMITED, False, "bfloat16"), (LIMITED, True, "float32"), (PLAIN, False, "bfloat16"), (PLAIN, True, "bfloat16")],
 )
-def test_a_limit_surely_holds_only_if_it_is_set_before_torch(torch_is, answer, torch_first, found):
+def test_a_limit_surely_holds_only_if_it_is_set_before_torch(torch_is, answer, torch_first, expected):
     torch_is(torch_first)
     remember(answer)
     prepare()
     assert os.environ.get("ONEDNN_MAX_CPU_ISA") == answer.onednn_isa  # even if late: it may still help, and children
     torch_is(True)
-    assert precision(answer, "cpu") == found
+    assert precision(answer, "cpu") == expected
 
 
-@pytest.mark.parametrize(("set_by_user", "found"), [(True, "bfloat16"), (False, "float32")])
+@pytest.mark.parametrize(("set_by_user", "expected"), [(True, "bfloat16"), (False, "float32")])
 def test_a_limit_found_after_torch_was_imported_holds_only_if_the_user_had_set_it(
-    torch_is, monkeypatch, set_by_user, found
+    torch_is, monkeypatch, set_by_user, expected
 ):
     if set_by_user:
         monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
     prepare()
     torch_is(True)
     remember(LIMITED)
-    assert precision(probe(), "cpu") == found
+    assert precision(probe(), "cpu") == expected
 
 
 def test_a_limit_of_unknown_age_means_float32(torch_is, monkeypatch):

@@ -137,13 +137,14 @@ def stream(
                 pending.cancel()
 
 
-def refuse_impossible(rows: Tensor, images: Pictures, first: int, each: int = 1) -> None:
-    """Raise where activations are not finite or not >= 0, naming the first such image; `each` rows are of one image."""
+def refuse_impossible(rows: Tensor, images: Pictures, first: int, rows_per_image: int = 1) -> None:
+    """Raise where activations are not finite or not >= 0, naming the first such image."""
     lowest, highest = (edge(rows.numpy(), 1) for edge in (np.min, np.max))  # NumPy wakes no threads beside the engine's
     right = (lowest >= 0) & (highest < np.inf)  # NaN is neither
     if not right.all():
         row = int(np.flatnonzero(~right)[0])
+        name = images.name(first + row // rows_per_image)
         raise InputError(
-            f"The activations of image '{images.name(first + row // each)}' are not all finite and >= 0, the smallest "
-            f"is {lowest[row]:.3g}; has training diverged, or does the backbone need non_negative='split'?"
+            f"The activations of image '{name}' are not all finite and >= 0, the smallest is {lowest[row]:.3g}; has "
+            "training diverged, or does the backbone need non_negative='split'?"
         )
