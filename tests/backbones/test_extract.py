@@ -11,7 +11,7 @@ from masil.backbones import (
     Engine,
     PendingActivations,
     extract,
-    extract_readable,
+    extract_with,
     open_engine,
     refuse_impossible,
     stream,
@@ -143,19 +143,19 @@ def test_an_image_that_cannot_be_read(images) -> None:
 
 @pytest.mark.parametrize("engine", ["torch", "onnxruntime"])
 @pytest.mark.parametrize("bad", [(), (3,), (0, 17, 18, 39), range(40)])
-def test_images_that_cannot_be_read_are_left_out_and_said(tiny, images, engine: str, bad: Sequence[int]) -> None:
-    watched = Watched(images(40), bad)
-    extracted = extract_readable(tiny(), watched, engine=engine, device="cpu")
+def test_images_that_cannot_be_read_are_noted(tiny, images, engine: str, bad: Sequence[int]) -> None:
+    faults: dict[int, DataError] = {}
+    runner = open_engine(tiny(), engine=engine, device="cpu")
+    rows = extract_with(runner, Watched(images(40), bad), Framing(SIDE, SIDE), faults=faults)
     good = [i for i in range(40) if i not in bad]
-    torch.testing.assert_close(extracted.rows, extract(tiny(), images(40).subset(good), **CHOICE), atol=1e-5, rtol=1e-4)
-    assert list(extracted.faults.items()) == [(i, "b.jpg is damaged or cut short.") for i in bad]
-    assert extract_readable(tiny(), images(0)).rows.shape == (0, 32)
+    torch.testing.assert_close(rows[good], extract(tiny(), images(40).subset(good), **CHOICE), atol=1e-5, rtol=1e-4)
+    assert {i: str(fault) for i, fault in faults.items()} == dict.fromkeys(bad, "b.jpg is damaged or cut short.")
 
 
 def test_the_others_are_read_once(tiny, images) -> None:
     watched = Watched(images(600), bad=(300,))
     engine = open_engine(tiny(), engine="onnxruntime", device="cpu")
-    extract_readable(tiny(), watched, engine=engine)
+    extract_with(engine, watched, Framing(SIDE, SIDE), faults={})
     assert sum(watched.sizes) < 600 + 256  # at most those that one thread loaded with it, a second time
 
 

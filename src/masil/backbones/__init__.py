@@ -3,7 +3,7 @@
 from masil.backbones.backbone import Backbone, ConvNet, Plan
 from masil.backbones.efficientnet import EfficientNetLite
 from masil.backbones.engine import Engine, EngineTimes, PendingActivations, engine_times, open_engine
-from masil.backbones.extract import Extracted, extract, extract_readable, refuse_impossible, stream
+from masil.backbones.extract import extract, extract_with, refuse_impossible, stream
 from masil.backbones.module import ModuleBackbone
 from masil.backbones.onnx import OnnxRefusedError, open_onnx, run_onnx, trace_onnx
 from masil.backbones.registry import BACKBONES, can_rebuild, create

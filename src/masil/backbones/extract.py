@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+from contextlib import nullcontext
 from itertools import islice
-from typing import Protocol, final
 
 import numpy as np
 import torch
@@ -16,7 +14,7 @@ from torch import Tensor
 
 from masil.backbones.backbone import Backbone
 from masil.backbones.engine import Engine, PendingActivations, open_engine
-from masil.data import Framing
+from masil.data import Framing, Images
 from masil.errors import DataError, InputError
 from masil.progress import bar, quiet
 
@@ -25,20 +23,8 @@ FEW = 32  # images that are over too soon for a bar
 PIXELS, MOST = 64 * 224 * 224, 256  # in one batch pixels, and images, unless a batch size is given
 
 
-class Pictures(Protocol):
-    """What activations are extracted from: `masil.data.Images`, or anything else that loads pixels by position."""
-
-    def __len__(self) -> int: ...
-
-    def load(self, index: slice, framing: Framing, /) -> Tensor:
-        """Give uint8 [n 3 crop crop]; several threads may ask at once."""
-
-    def name(self, position: int, /) -> str:
-        """Say which image is at `position`."""
-
-
 def extract(
-    backbone: Backbone, images: Pictures, *, framing: Framing | None = None, flip: bool = False,
+    backbone: Backbone, images: Images, *, framing: Framing | None = None, flip: bool = False,
     batch: int | None = None, engine: str | Engine = "auto", device: str = "auto",
 ) -> Tensor:  # fmt: skip
     """Give the activations float32 [n d] of `images`, framed as the backbone expects or as `framing` says.
@@ -47,67 +33,37 @@ def extract(
     first image that cannot be read is raised as a DataError.
     """
     framing = framing or backbone.framing
-    activations = torch.empty(len(images), backbone.features)
-    if len(images):
-        runner = engine
-        if isinstance(runner, str):
-            runner = open_engine(backbone, engine=runner, device=device, size=framing.crop)
-        shown = nullcontext() if len(images) > FEW else quiet()
-        with shown, bar("Extracting activations", len(images)) as advance:
-            for start, rows in stream(runner, images, framing, flip=flip, batch=batch):
-                activations[start : start + len(rows)] = rows
-                advance(len(rows))
+    if not len(images):
+        return torch.empty(0, backbone.features)
+    if isinstance(engine, str):
+        engine = open_engine(backbone, engine=engine, device=device, size=framing.crop)
+    return extract_with(engine, images, framing, flip=flip, batch=batch)
+
+
+def extract_with(
+    engine: Engine, images: Images, framing: Framing, *, flip: bool = False, batch: int | None = None,
+    faults: dict[int, DataError] | None = None,
+) -> Tensor:  # fmt: skip
+    """Give the activations float32 [n d] of one image or more by an engine that is open.
+
+    An image that cannot be read is raised as a DataError. Where `faults` are given, it is put there instead, by its
+    position, and its row means nothing; the others are read once, but for the few that were loaded together with it.
+    """
+    activations = torch.empty(0)
+    shown = nullcontext() if len(images) > FEW else quiet()
+    with shown, bar("Extracting activations", len(images)) as advance:
+        for start, rows in stream(engine, images, framing, flip=flip, batch=batch, faults=faults):
+            if start == 0:
+                activations = torch.empty(len(images), rows.shape[1])
+            activations[start : start + len(rows)] = rows
+            advance(len(rows))
     return activations
 
 
-@final
-@dataclass(frozen=True)
-class Extracted:
-    """Activations of the images that could be read, in their order, and why the others could not."""
-
-    rows: Tensor  # float32 [m d]
-    faults: Mapping[int, str]  # position of an image -> a sentence
-
-
-def extract_readable(
-    backbone: Backbone, images: Pictures, *, engine: str | Engine = "auto", device: str = "auto"
-) -> Extracted:
-    """Give activations as `extract` does, but leave out images that cannot be read, and say why.
-
-    Every image is read once, but for the few that are loaded together with one that cannot be read.
-    """
-    readable = _Readable(images)
-    rows = extract(backbone, readable, engine=engine, device=device)
-    faults = dict(sorted(readable.faults.items()))
-    return Extracted(rows[[i for i in range(len(images)) if i not in faults]] if faults else rows, faults)
-
-
-@final
-class _Readable:
-    """Images of which those that cannot be read are black, and noted with the reason."""
-
-    def __init__(self, images: Pictures) -> None:
-        self.images, self.name = images, images.name
-        self.faults: dict[int, str] = {}
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def load(self, index: slice, framing: Framing, /) -> Tensor:
-        with suppress(DataError):
-            return self.images.load(index, framing)
-        pixels = torch.zeros(index.stop - index.start, 3, framing.crop, framing.crop, dtype=torch.uint8)
-        for i, position in enumerate(range(index.start, index.stop)):
-            try:
-                pixels[i] = self.images.load(slice(position, position + 1), framing)[0]
-            except DataError as error:
-                self.faults[position] = str(error)
-        return pixels
-
-
 def stream(
-    engine: Engine, images: Pictures, framing: Framing, *, start: int = 0, flip: bool = False, batch: int | None = None
-) -> Iterator[tuple[int, Tensor]]:
+    engine: Engine, images: Images, framing: Framing, *, start: int = 0, flip: bool = False, batch: int | None = None,
+    faults: dict[int, DataError] | None = None,
+) -> Iterator[tuple[int, Tensor]]:  # fmt: skip
     """Yield activations [batch d] from image `start` on, each with the position of its first image, in order."""
     step = min(MOST, max(1, PIXELS // framing.crop**2)) if batch is None else batch
     if step < 1:
@@ -115,7 +71,13 @@ def stream(
 
     def begin(first: int) -> tuple[int, PendingActivations]:
         def load(part: slice) -> Tensor:
-            pixels = images.load(slice(first + part.start, first + part.stop), framing)
+            positions = range(first + part.start, first + part.stop)
+            try:
+                pixels = images.load(slice(positions.start, positions.stop), framing)
+            except DataError:
+                if faults is None:
+                    raise
+                pixels = _load_checked(images, positions, framing, faults)
             return pixels.flip(3) if flip else pixels
 
         return first, engine.begin(load, min(step, len(images) - first), loader)
@@ -137,7 +99,18 @@ def stream(
                 pending.cancel()
 
 
-def refuse_impossible(rows: Tensor, images: Pictures, first: int, rows_per_image: int = 1) -> None:
+def _load_checked(images: Images, positions: range, framing: Framing, faults: dict[int, DataError]) -> Tensor:
+    """Load images one by one; those that cannot be read are black, and noted."""
+    pixels = torch.zeros(len(positions), 3, framing.crop, framing.crop, dtype=torch.uint8)
+    for i, position in enumerate(positions):
+        try:
+            pixels[i] = images.load(slice(position, position + 1), framing)[0]
+        except DataError as error:
+            faults[position] = error
+    return pixels
+
+
+def refuse_impossible(rows: Tensor, images: Images, first: int, rows_per_image: int = 1) -> None:
     """Raise where activations are not finite or not >= 0, naming the first such image."""
     lowest, highest = (edge(rows.numpy(), 1) for edge in (np.min, np.max))  # NumPy wakes no threads beside the engine's
     right = (lowest >= 0) & (highest < np.inf)  # NaN is neither
