@@ -122,7 +122,7 @@ class ConvNet(Backbone):
         self, name: str, plan: Any, width: float = 1.0, seed: int = 0, framing: Framing | None = None,
         mean: Sequence[float] | None = None, std: Sequence[float] | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(name, 0, framing or plan.framing, mean or plan.mean, std or plan.std)
+        super().__init__(name, 0, framing or plan.framing, mean=mean or plan.mean, std=std or plan.std)
         self.width = float(width)
         with torch.random.fork_rng(devices=[]):  # layers draw from the global generator when they are built
             self.features = self.build(plan)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import final
+from typing import NamedTuple, final
 
 from torch import Tensor, nn
 from torch.nn import functional
@@ -13,9 +13,7 @@ from masil.backbones.backbone import ConvNet, Plan, Triple
 from masil.data import Framing
 
 
-@final
-@dataclass(frozen=True)
-class Stage:
+class Stage(NamedTuple):
     """`repeats` inverted bottlenecks of one shape; the first of them carries the stride."""
 
     repeats: int
@@ -25,15 +23,11 @@ class Stage:
     channels: int
 
 
-STAGES = (
-    Stage(1, 3, 1, 1, 16),
-    Stage(2, 3, 2, 6, 24),
-    Stage(2, 5, 2, 6, 40),
-    Stage(3, 3, 2, 6, 80),
-    Stage(3, 5, 1, 6, 112),
-    Stage(4, 5, 2, 6, 192),
-    Stage(1, 3, 1, 6, 320),
-)
+ROWS = (
+    (1, 3, 1, 1, 16), (2, 3, 2, 6, 24), (2, 5, 2, 6, 40), (3, 3, 2, 6, 80), (3, 5, 1, 6, 112), (4, 5, 2, 6, 192),
+    (1, 3, 1, 6, 320),
+)  # fmt: skip
+STAGES = tuple(Stage(*row) for row in ROWS)
 STEM, HEAD = 32, 1280  # the Lite family scales neither, nor how often the first and the last stage repeat
 
 MEAN: Triple = (0.498, 0.498, 0.498)

@@ -62,7 +62,7 @@ class ModuleBackbone(Backbone):
     ) -> None:  # fmt: skip
         out = _try_on_noise(module.eval().requires_grad_(False), framing, name)
         to_non_negative = way_to_non_negative(non_negative, out, name)
-        super().__init__(PREFIX + name, to_non_negative(out).shape[1], framing, mean, std)
+        super().__init__(PREFIX + name, to_non_negative(out).shape[1], framing, mean=mean, std=std)
         self.module = module
         self.non_negative = non_negative
         self._to_non_negative = to_non_negative

@@ -33,7 +33,8 @@ class SeveralBackbones(Backbone):
         largest = max((part.framing for part in parts), key=lambda framing: framing.crop)
         # Each part normalises the pixels itself; here they are only scaled to [0, 1].
         name = JOINT.join(part.name for part in parts)
-        super().__init__(name, sum(part.features for part in parts), framing or largest, (0, 0, 0), (1, 1, 1))
+        features = sum(part.features for part in parts)
+        super().__init__(name, features, framing or largest, mean=(0, 0, 0), std=(1, 1, 1))
         self.parts = nn.ModuleList(parts)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -60,7 +60,8 @@ def from_transformers(
     if getattr(vision, "main_input_name", "pixel_values") != "pixel_values":
         raise InputError(f"{type(model).__name__} takes {vision.main_input_name}, not images; it is no vision model.")
     mean, std = mean or values.get("image_mean") or IMAGENET_MEAN, std or values.get("image_std") or IMAGENET_STD
-    return TransformersBackbone(vision, framing or _framing(values, vision.config), (mean, std), pool, non_negative)
+    square = framing or _framing(values, vision.config)
+    return TransformersBackbone(vision, square, (mean, std), pool=pool, non_negative=non_negative)
 
 
 def rebuild(config: Mapping[str, Any], **options: Any) -> TransformersBackbone:

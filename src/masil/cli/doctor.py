@@ -93,11 +93,7 @@ def examine(hardware: "Hardware") -> dict[str, Any]:
             if name in os.environ and (name, os.environ[name]) != ("ONEDNN_MAX_CPU_ISA", hardware.onednn_isa)
         },
         "hardware": to_json(hardware) | {"precision_here": precision(hardware, hardware.device)},
-        **(
-            _on_disk()
-            if hardware.settled and hardware.precisions
-            else {"data_folder": None, "things": {}, "engines": {}}
-        ),
+        **_on_disk(torch_works=hardware.settled and bool(hardware.precisions)),
     }
 
 
@@ -107,8 +103,10 @@ def _version(package: str) -> str | None:
     return None
 
 
-def _on_disk() -> dict[str, Any]:
+def _on_disk(torch_works: bool) -> dict[str, Any]:
     """Say where data sets and weights are, how to get them, and how fast backbones run; this takes a working torch."""
+    if not torch_works:
+        return {"data_folder": None, "things": {}, "engines": {}}
     from masil.backbones import engine_times
     from masil.data import DATASETS, data_root, locate
 
@@ -186,13 +184,11 @@ def _abilities(report: Mapping[str, Any], hardware: "Hardware") -> Iterator[tupl
 
     other = "bfloat16" if hardware.precision == "float32" else "float32"
     limited = f" ({isa})" if isa and device == "cpu" else ""
-    works = f"{device} {other} training images/s{limited}" in hardware.measurements
+    survives = f"{device} {other} training images/s{limited}" in hardware.measurements
+    verdict = "works, but is not clearly faster" if survives else "does not work"
     shell = "" if here == hardware.precision else f" With the oneDNN setting of this shell, {here}."
     yield "device", device + ("" if hardware.settled else " (assumed: the trials could not be carried out)")
-    yield (
-        "precision",
-        f"{hardware.precision}; {other} {'works, but is not clearly faster' if works else 'does not work'}.{shell}",
-    )
+    yield "precision", f"{hardware.precision}; {other} {verdict}.{shell}"
     for operation, unit in (("training", "images/s"), ("matrix product", "GFLOP/s"), ("convolution", "GFLOP/s")):
         speeds = {name: measured(name, f"{operation} {unit}") for name in ("float32", "bfloat16")}
         yield operation, _figures(speeds, unit)
@@ -207,7 +203,5 @@ def _abilities(report: Mapping[str, Any], hardware: "Hardware") -> Iterator[tupl
 
 def _figures(speeds: Mapping[str, float | None], unit: str) -> str:
     """Give speeds in a line: "float32 256, bfloat16 fails GFLOP/s"."""
-    return (
-        ", ".join(f"{name} {'fails' if speed is None else f'{speed:,.0f}'}" for name, speed in speeds.items())
-        + f" {unit}"
-    )
+    parts = [f"{name} {'fails' if speed is None else f'{speed:,.0f}'}" for name, speed in speeds.items()]
+    return f"{', '.join(parts)} {unit}"

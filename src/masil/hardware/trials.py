@@ -158,7 +158,7 @@ def _small_net() -> nn.Module:
     """Give a network with each kind of layer that masil trains: dense, strided, depthwise, 1 × 1, linear."""
 
     def block(c_in: int, c_out: int, kernel: int, stride: int = 1, groups: int = 1) -> list[nn.Module]:
-        layer = nn.Conv2d(c_in, c_out, kernel, stride, kernel // 2, groups=groups, bias=False)
+        layer = nn.Conv2d(c_in, c_out, kernel, stride, padding=kernel // 2, groups=groups, bias=False)
         return [layer, nn.BatchNorm2d(c_out), nn.ReLU()]
 
     return nn.Sequential(
