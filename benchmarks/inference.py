@@ -21,8 +21,7 @@ from typing import Any
 
 import torch
 
-from masil.backbones import Backbone, create, open_engine
-from masil.backbones.extraction import stream
+from masil.backbones import Backbone, create, open_engine, stream
 from masil.data import Images, file_images
 from masil.files import write_json
 from masil.hardware import cpu_model, usable_cores

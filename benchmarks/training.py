@@ -30,6 +30,7 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 import torch
+from masil.training.engine import Engine
 from PIL import Image, ImageEnhance
 from torch import Tensor, nn
 from torch.nn import functional
@@ -44,7 +45,6 @@ from masil.training import RECIPES, Recipe, Watch, train
 from masil.training.batches import Batches
 from masil.training.convolution import CHANNELS, TILES, convolve, transforms
 from masil.training.distributed import World
-from masil.training.engine import Engine
 from masil.training.session import Session
 
 CPU = torch.device("cpu")

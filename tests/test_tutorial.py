@@ -24,9 +24,8 @@ from typing import Any
 import pytest
 
 from masil.data import locate
-from masil.files import write_json
-from masil.hardware import Hardware, torch_version
-from masil.hardware.machine import key
+from masil.files import to_json, write_json
+from masil.hardware import Hardware, machine_key
 
 PAGE = Path(__file__).parents[1] / "docs" / "tutorial.md"
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -70,12 +69,17 @@ def prepare(folder: Path) -> dict[str, str]:
     command.parent.mkdir()
     command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m masil "$@"\n')
     command.chmod(0o755)
-    answer = Hardware("cpu", {"cpu": "float32"}, None, 1, "onnxruntime", torch_version(), key(), "2026-01-01T00:00:00Z")
-    write_json(folder / "cache" / "hardware" / f"{key()}.json", answer.to_json())
+    answer = Hardware("cpu", {"cpu": "float32"})
+    write_json(folder / "cache" / "hardware" / f"{machine_key()}.json", to_json(answer))
     gone = ("MASIL_DATA", "FORCE_COLOR", "TTY_COMPATIBLE", "MASIL_DEBUG")
     kept = {name: value for name, value in os.environ.items() if name not in gone}
     path = os.pathsep.join([str(command.parent), str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    return kept | {"MASIL_CACHE": str(folder / "cache"), "PATH": path, "PYTHONIOENCODING": "utf-8"}
+    return kept | {
+        "MASIL_CACHE": str(folder / "cache"),
+        "MASIL_ENGINE": "onnxruntime",
+        "PATH": path,
+        "PYTHONIOENCODING": "utf-8",
+    }
 
 
 def run(block: Block, namespace: dict[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from masil.hardware import note_setting
+from masil.hardware import note_limit
 
 if TYPE_CHECKING:
     from masil.learner import Masil, tune
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = ["Masil", "__version__", "tune"]
 
-note_setting()  # reads a variable and changes nothing: what is set before torch is imported surely holds
+note_limit()  # reads a variable and changes nothing: what is set before torch is imported surely holds
 
 
 def __getattr__(name: str) -> Any:

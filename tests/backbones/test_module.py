@@ -45,6 +45,7 @@ def test_signed_activations_become_non_negative_as_asked() -> None:
     cut, both = (ModuleBackbone(pooled(), FRAMING, non_negative=way) for way in ("relu", "split"))
     torch.testing.assert_close(cut(x), signed.clamp_min(0))
     torch.testing.assert_close(both(x), torch.cat((signed.clamp_min(0), (-signed).clamp_min(0)), 1))
+    torch.testing.assert_close(both.maps(x)[:, :6] - both.maps(x)[:, 6:], signed[..., None, None])  # nothing is lost
     assert (cut.features, both.features) == (6, 12)
     assert cut.fingerprint() != both.fingerprint()
 

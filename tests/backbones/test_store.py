@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from masil.backbones import ActivationStore, create, extract, store
+from masil.backbones import ActivationStore, extract, stream
 from masil.data import ArrayImages, Framing, Images
 from masil.errors import DataError, StorageError
 
@@ -20,76 +21,91 @@ N, SIDE = 12, 16
 CHOICE = {"engine": "torch", "device": "cpu", "batch": 2}
 
 
-def tiny(**options: object):
-    return create("resnet20", width=0.5, framing=(SIDE, SIDE), **options)
-
-
-def images(seed: int = 0) -> ArrayImages:
-    return ArrayImages(
-        np.random.default_rng(seed).integers(0, 256, (N, 3, SIDE, SIDE), dtype=np.uint8), torch.arange(N)
-    )
-
-
 @pytest.fixture
 def extracted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Positions of the batches extracted so far."""
     positions: list[int] = []
-    whole = store.stream
 
     def counted(*arguments, **options):
-        for first, rows in whole(*arguments, **options):
+        for first, rows in stream(*arguments, **options):
             positions.append(first)
             yield first, rows
 
-    monkeypatch.setattr(store, "stream", counted)
+    monkeypatch.setattr("masil.backbones.store.stream", counted)
     return positions
 
 
-def test_extracted_once_and_found_again(tmp_path: Path, extracted: list[int]) -> None:
-    first = ActivationStore(tmp_path).get(tiny(), images(), **CHOICE)
-    torch.testing.assert_close(first, extract(tiny(), images(), **CHOICE), atol=1e-6, rtol=1e-5)
+@pytest.fixture
+def get(tmp_path: Path, tiny, images):
+    """Give a function that asks a new store for the activations of twelve images."""
+
+    def ask(backbone=None, some=None, **options) -> torch.Tensor:
+        some = images(N) if some is None else some
+        return ActivationStore(tmp_path).get(backbone or tiny(), some, **CHOICE, **options)
+
+    return ask
+
+
+def test_extracted_once_and_found_again(get, tiny, images, tmp_path: Path, extracted: list[int]) -> None:
+    first = get()
+    torch.testing.assert_close(first, extract(tiny(), images(N), **CHOICE), atol=1e-6, rtol=1e-5)
     extracted.clear()
-    assert torch.equal(ActivationStore(tmp_path).get(tiny(), images(), **CHOICE), first)
-    assert torch.equal(ActivationStore(tmp_path).get(tiny(), images().relabel(torch.zeros(N)), **CHOICE), first)
+    assert torch.equal(get(), first)
+    assert torch.equal(get(some=images(N).relabel(torch.zeros(N))), first)
     assert extracted == []
     assert sorted(path.suffix for path in tmp_path.iterdir()) == [".json", ".lock", ".npy"]
 
 
-def test_told_apart_by_weights_images_framing_and_flip(tmp_path: Path) -> None:
-    shelf = ActivationStore(tmp_path)
-    found = [
-        shelf.get(tiny(), images(), **CHOICE),
-        shelf.get(tiny(seed=1), images(), **CHOICE),
-        shelf.get(tiny(), images(seed=1), **CHOICE),
-        shelf.get(tiny(), images(), framing=Framing(20, SIDE), **CHOICE),
-        shelf.get(tiny(), images(), flip=True, **CHOICE),
-        shelf.get(tiny(), images().subset(list(range(N))[::-1]), **CHOICE),
+def test_told_apart_by_weights_images_framing_and_flip(get, tiny, images, tmp_path: Path) -> None:
+    all_rows = [
+        get(),
+        get(tiny(seed=1)),
+        get(some=images(N, seed=1)),
+        get(framing=Framing(20, SIDE)),
+        get(flip=True),
+        get(some=images(N).subset(list(range(N))[::-1])),
     ]
-    assert len(list(tmp_path.glob("*.npy"))) == len(found)
-    torch.testing.assert_close(found[-1], found[0].flip(0), atol=1e-6, rtol=1e-5)  # another place in another batch
-    assert not any(torch.equal(found[0], other) for other in found[1:])
+    assert len(list(tmp_path.glob("*.npy"))) == len(all_rows)
+    torch.testing.assert_close(
+        all_rows[-1], all_rows[0].flip(0), atol=1e-6, rtol=1e-5
+    )  # another place in another batch
+    assert not any(torch.equal(all_rows[0], other) for other in all_rows[1:])
 
 
-def test_the_usual_place_is_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_of_earlier_versions_are_found(tmp_path: Path, tiny) -> None:
+    backbone = tiny()
+    with torch.no_grad():
+        for i, tensor in enumerate(backbone.state_dict().values()):
+            tensor.fill_(i * 1e-3)
+    pixels = np.arange(2 * 3 * SIDE * SIDE).reshape(2, 3, SIDE, SIDE).astype(np.uint8)
+    images = ArrayImages(pixels, torch.arange(2))
+    for flip, key in ((False, "2d519c3149ba38353ca2812dc3568661"), (True, "4bf97bb553c914235c2a850bb141afd4")):
+        rows = torch.full((2, 32), float(flip))
+        np.save(tmp_path / f"resnet20-{key}.npy", rows.numpy())
+        assert torch.equal(ActivationStore(tmp_path).get(backbone, images, flip=flip, device="no such device"), rows)
+
+
+def test_the_usual_place_is_the_cache(tiny, images, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MASIL_CACHE", str(tmp_path))
-    ActivationStore().get(tiny(), images(), **CHOICE)
+    ActivationStore().get(tiny(), images(N), **CHOICE)
     assert len(list((tmp_path / "activations").glob("resnet20-*.npy"))) == 1
 
 
-def test_changes_stay_in_memory(tmp_path: Path) -> None:
-    shelf = ActivationStore(tmp_path)
-    first = shelf.get(tiny(), images(), **CHOICE)
+def test_changes_stay_in_memory(get) -> None:
+    first = get()
     kept = first.clone()
     first.zero_()
-    assert torch.equal(shelf.get(tiny(), images(), **CHOICE), kept)
+    assert torch.equal(get(), kept)
 
 
-def test_no_images(tmp_path: Path) -> None:
-    assert ActivationStore(tmp_path).get(tiny(), images().subset([]), **CHOICE).shape == (0, 32)
+def test_no_images(get, images, tmp_path: Path) -> None:
+    assert get(some=images(0)).shape == (0, 32)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_it_continues_after_an_error(tmp_path: Path, extracted: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_continues_after_an_error(
+    get, tiny, images, tmp_path: Path, extracted: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     load = Images.load
 
     def failing(self: Images, index: slice, framing: Framing) -> torch.Tensor:
@@ -97,29 +113,27 @@ def test_it_continues_after_an_error(tmp_path: Path, extracted: list[int], monke
             raise DataError("c.jpg cannot be read.")
         return load(self, index, framing)
 
-    shelf = ActivationStore(tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(Images, "load", failing)
         with pytest.raises(DataError, match=r"c\.jpg"):
-            shelf.get(tiny(), images(), **CHOICE)
+            get()
     assert extracted == [0, 2, 4]
     # A death in the middle of a write leaves a part of a row.
     (part,) = tmp_path.glob("*.part")
     with part.open("ab") as file:
         file.write(b"half a row")
-    found = shelf.get(tiny(), images(), **CHOICE)
+    rows = get()
     assert extracted == [0, 2, 4, 6, 8, 10]
-    torch.testing.assert_close(found, extract(tiny(), images(), **CHOICE), atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(rows, extract(tiny(), images(N), **CHOICE), atol=1e-6, rtol=1e-5)
     assert not part.exists()
 
 
-def test_a_death_just_before_the_end(tmp_path: Path, extracted: list[int]) -> None:
-    shelf = ActivationStore(tmp_path)
-    whole = shelf.get(tiny(), images(), **CHOICE).clone()
+def test_a_death_just_before_the_end(get, tmp_path: Path, extracted: list[int]) -> None:
+    whole = get().clone()
     (file,) = tmp_path.glob("*.npy")
     file.rename(file.with_suffix(".part"))
     extracted.clear()
-    assert torch.equal(shelf.get(tiny(), images(), **CHOICE), whole)
+    assert torch.equal(get(), whole)
     assert extracted == []
 
 
@@ -132,27 +146,25 @@ def test_a_death_just_before_the_end(tmp_path: Path, extracted: list[int]) -> No
         lambda content: content.replace(b"(12, 32)", b"(32, 12)"),
     ],
 )
-def test_a_damaged_file_is_extracted_again(tmp_path: Path, caplog: pytest.LogCaptureFixture, damage) -> None:
-    shelf = ActivationStore(tmp_path)
-    whole = shelf.get(tiny(), images(), **CHOICE).clone()
+def test_a_damaged_file_is_extracted_again(get, tmp_path: Path, caplog: pytest.LogCaptureFixture, damage) -> None:
+    whole = get().clone()
     (file,) = tmp_path.glob("*.npy")
     file.write_bytes(damage(file.read_bytes()))
-    assert torch.equal(shelf.get(tiny(), images(), **CHOICE), whole)
+    assert torch.equal(get(), whole)
     assert caplog.text.count("is damaged; its activations are extracted again") == 1
 
 
-def test_a_part_that_is_something_else_is_begun_again(tmp_path: Path, extracted: list[int]) -> None:
-    shelf = ActivationStore(tmp_path)
-    whole = shelf.get(tiny(), images(), **CHOICE).clone()
+def test_a_part_that_is_something_else_is_begun_again(get, tmp_path: Path, extracted: list[int]) -> None:
+    whole = get().clone()
     (file,) = tmp_path.glob("*.npy")
     file.with_suffix(".part").write_bytes(b"not one of ours" * 100)
     file.unlink()
     extracted.clear()
-    assert torch.equal(shelf.get(tiny(), images(), **CHOICE), whole)
+    assert torch.equal(get(), whole)
     assert extracted == list(range(0, N, 2))
 
 
-def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk(get, monkeypatch: pytest.MonkeyPatch) -> None:
     written = 0
 
     def fsync(_: int) -> None:
@@ -161,31 +173,34 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         if written == 3:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(store.os, "fsync", fsync)
+    monkeypatch.setattr(os, "fsync", fsync)
     with pytest.raises(StorageError, match=r"\.part: the disk is full\. The 4 rows before are kept"):
-        ActivationStore(tmp_path).get(tiny(), images(), **CHOICE)
+        get()
 
 
-def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written(tiny, images, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match="cannot be written"):
-        ActivationStore(tmp_path / "file").get(tiny(), images(), **CHOICE)
+        ActivationStore(tmp_path / "file").get(tiny(), images(N), **CHOICE)
 
 
-# Another process that extracts the same, slowly, and says how many batches it extracted itself.
+# Another process that extracts the same, waits after two batches for a file, and says how many it extracted itself.
 CHILD = f"""
 import sys, time
+from pathlib import Path
 import numpy as np, torch
-from masil.backbones import ActivationStore, create, store
+from masil.backbones import ActivationStore, create
+import masil.backbones.store as store
 from masil.data import ArrayImages
 whole, count = store.stream, 0
-def slow(*arguments, **options):
+def halting(*arguments, **options):
     global count
     for item in whole(*arguments, **options):
         count += 1
         yield item
-        time.sleep(0.1)
-store.stream = slow
+        while count == 2 and not Path(sys.argv[1], "go").exists():
+            time.sleep(0.01)
+store.stream = halting
 pixels = np.random.default_rng(0).integers(0, 256, ({N}, 3, {SIDE}, {SIDE}), dtype=np.uint8)
 backbone = create("resnet20", width=0.5, framing=({SIDE}, {SIDE}))
 images = ArrayImages(pixels, torch.arange({N}))
@@ -197,7 +212,7 @@ print(count, flush=True)
 def start_child(folder: Path) -> "subprocess.Popen[str]":
     child = subprocess.Popen([sys.executable, "-c", CHILD, str(folder)], stdout=subprocess.PIPE, text=True)
     patience = time.monotonic() + 120
-    while not any(part.stat().st_size > 300 for part in folder.glob("*.part")):  # a header has 128 bytes, two rows 256
+    while not any(part.stat().st_size == 128 + 4 * 128 for part in folder.glob("*.part")):  # header, four rows
         assert child.poll() is None, "the child ended too early"
         assert time.monotonic() < patience
         time.sleep(0.01)
@@ -205,18 +220,19 @@ def start_child(folder: Path) -> "subprocess.Popen[str]":
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs kill -9")
-def test_killed_in_the_middle(tmp_path: Path, extracted: list[int]) -> None:
+def test_killed_in_the_middle(get, tiny, images, tmp_path: Path, extracted: list[int]) -> None:
     with start_child(tmp_path) as child:
         child.send_signal(signal.SIGKILL)
         assert child.wait() == -signal.SIGKILL
-    found = ActivationStore(tmp_path).get(tiny(), images(), **CHOICE)
-    assert 0 < len(extracted) < N // 2
-    torch.testing.assert_close(found, extract(tiny(), images(), **CHOICE), atol=1e-6, rtol=1e-5)
+    rows = get()
+    assert extracted == list(range(4, N, 2))
+    torch.testing.assert_close(rows, extract(tiny(), images(N), **CHOICE), atol=1e-6, rtol=1e-5)
 
 
-def test_two_processes_at_once(tmp_path: Path, extracted: list[int]) -> None:
+def test_two_processes_at_once(get, tiny, images, tmp_path: Path, extracted: list[int]) -> None:
     with start_child(tmp_path) as child:
-        found = ActivationStore(tmp_path).get(tiny(), images(), **CHOICE)
+        threading.Timer(0.3, (tmp_path / "go").touch).start()  # while this process waits
+        rows = get()
         assert child.communicate()[0].strip() == str(N // 2)
     assert extracted == []
-    torch.testing.assert_close(found, extract(tiny(), images(), **CHOICE), atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(rows, extract(tiny(), images(N), **CHOICE), atol=1e-6, rtol=1e-5)

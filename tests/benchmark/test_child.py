@@ -1,6 +1,7 @@
 import os
 import signal
 import sys
+import threading
 import time
 
 import numpy as np
@@ -43,6 +44,9 @@ def made(name):
     def fail():
         raise ZeroDivisionError("by nought")
 
+    def lock():
+        return threading.Lock()
+
     return locals()[name]
 
 
@@ -62,6 +66,8 @@ def test_an_error_is_told_and_the_child_goes_on():
         ask(made("refuse"))
     with pytest.raises(TaskFailedError, match=r"^ZeroDivisionError: by nought$"):
         ask(made("fail"))
+    with pytest.raises(TaskFailedError, match=r"^TypeError: cannot pickle"):
+        ask(made("lock"))
     assert ask(made("pid")) == before
 
 

@@ -3,7 +3,6 @@
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -37,7 +36,7 @@ def run(*arguments: object, given: str | None = None) -> Result:
 def _no_probe() -> Iterator[None]:
     """Take the engine most machines have for granted instead of measuring for seconds which is faster."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("masil.backbones.engines.probe", lambda: SimpleNamespace(engine="onnxruntime"))
+        patch.setenv("MASIL_ENGINE", "onnxruntime")
         yield
 
 

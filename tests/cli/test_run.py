@@ -15,9 +15,7 @@ from masil.cli import main
 from masil.cli.app import app
 from masil.data import DATASETS, ArrayImages, Dataset, Source
 from masil.errors import InputError, StorageError, UnknownNameError
-from masil.hardware import Hardware, torch_version
-from masil.hardware.answers import keep
-from masil.hardware.machine import key
+from masil.hardware import Hardware, remember
 from masil.methods import METHODS, DCosine, Samples
 from masil.protocol import PROTOCOLS, Protocol
 from masil.report import write_report
@@ -45,7 +43,7 @@ def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setenv("MASIL_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.chdir(tmp_path)
-    keep(Hardware("cpu", {"cpu": "float32"}, None, 1, "torch", torch_version(), key(), "2026-01-02T03:04:05+00:00"))
+    remember(Hardware("cpu", {"cpu": "float32"}))
     monkeypatch.setitem(PROTOCOLS, "squares", SHAPE)
     monkeypatch.setitem(DATASETS, "squares", Source(lambda root: root, squares))
     monkeypatch.setattr("masil.report.write_report", lambda _, folder: folder / "report.html")  # takes seconds

@@ -1,14 +1,19 @@
-"""Decisions, each from a machine made of paper; the lying ones are child processes that really die."""
+"""Decisions, each from a machine made of paper: child processes that really die, hang or give wrong numbers."""
 
-import math
+import os
+import time
+from dataclasses import FrozenInstanceError, fields, replace
+from pathlib import Path
 
 import pytest
 
-from masil.hardware import decide as decisions
-from masil.hardware.child import START, Outcome, run
-from masil.hardware.decide import decide, decide_compile
+from masil.errors import InputError
+from masil.files import from_json, to_json
+from masil.hardware import Hardware, probe
+from masil.hardware.decide import START, run_trial
 
 LADDER = ["AVX512_CORE_FP16 train cpu", "AVX512_CORE train cpu", "AVX2 train cpu"]
+HONEST = "train('float32', 100); train('bfloat16', 300); say(done=True)"
 
 
 @pytest.fixture(autouse=True)
@@ -16,197 +21,235 @@ def _intel(monkeypatch):
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
 
 
-def on(command, **limits):
-    return decide(lambda arguments, isa: run(arguments, isa, command, **limits))
+@pytest.fixture
+def on(machine):
+    """Give a function that decides for a machine whose child runs this code."""
+    return lambda body: probe(refresh=True, command=machine(body))
 
 
-def trained(float32=None, bfloat16=None, devices=(), **more):
-    """What a trial finds that trains at these speeds."""
-    found = {START: {"devices": list(devices)}}
-    failures = {}
-    for precision, speed in (("float32", float32), ("bfloat16", bfloat16)):
-        if speed is None:
-            failures[f"{precision} matrix product"] = "wrong numbers: y is off by 0.5 of its largest entry"
-        for stage in ("matrix product", "convolution", "training") if speed is not None else ():
-            found[f"{precision} {stage}"] = {"images/s" if stage == "training" else "GFLOP/s": speed}
-    return Outcome(found | more, failures)
+@pytest.fixture
+def _impatient(monkeypatch):
+    monkeypatch.setattr("masil.hardware.decide.STAGE_LIMIT", 0.5)
 
 
-def paper(cpu, engine=(10, 20), **devices):
-    """Answer trials from tables: `cpu` by instruction set, the others by device."""
-    torch, onnxruntime = engine
-
-    def ask(arguments, isa):
-        if arguments == ["engine"]:
-            found = {"torch inference": {"images/s": torch}, "onnxruntime inference": {"images/s": onnxruntime}}
-            return Outcome({name: figures for name, figures in found.items() if figures["images/s"]}, {})
-        return cpu[isa] if arguments == ["train", "cpu"] else devices[arguments[1]]
-
-    return ask
+# The child of a trial
 
 
-def test_an_honest_machine_is_tried_once_and_left_alone(machine, asked):
-    hardware = on(machine("train('float32', 100); train('bfloat16', 300); say(done=True)"))
+def test_a_child_that_answers_is_heard_and_its_babble_is_not(machine):
+    outcome = run_trial([], command=machine("""
+        print("a library greets its user"); print("[1, 2]"); say(odd=5); print("no end of line", end="")
+        say(begin="a"); say(stage="a", speed=2.5)
+        say(begin="b"); say(stage="b", error="ValueError: no")
+        say(done=True)
+    """))  # fmt: skip
+    assert outcome.figures["a"]["speed"] == 2.5
+    assert outcome.failures == {"b": "ValueError: no"}
+    assert outcome.conclusive
+
+
+@pytest.mark.parametrize(
+    ("end", "sentence"),
+    [
+        ("die('SIGILL')", "killed by SIGILL (illegal instruction)"),
+        ("raise RuntimeError('no kernel')", "ended with code 1 before it was done: RuntimeError: no kernel"),
+        ("sys.exit(0)", "ended with code 0 before it was done"),
+    ],
+)
+def test_the_stage_a_child_ends_in_is_the_one_that_failed(machine, end, sentence):
+    outcome = run_trial([], command=machine(f"say(begin='first'); say(stage='first', x=1); say(begin='second'); {end}"))
+    assert outcome.figures["first"]["x"] == 1
+    assert outcome.failures == {"second": sentence}
+    assert outcome.conclusive
+
+
+@pytest.mark.usefixtures("_impatient")
+def test_a_child_that_hangs_is_ended_with_all_it_started(machine, tmp_path):
+    left = tmp_path / "grandchild"
+    outcome = run_trial([], command=machine(f"""
+        import subprocess
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+        open({str(left)!r}, "w").write(str(child.pid))
+        say(begin="convolution"); time.sleep(60)
+    """))  # fmt: skip
+    assert outcome.failures == {"convolution": "gave no answer within 0.5 s"}
+    assert not outcome.conclusive
+    grandchild = Path("/proc", left.read_text())
+    deadline = time.monotonic() + 60
+    while grandchild.exists() and "Z" not in (grandchild / "stat").read_text() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert time.monotonic() < deadline
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "say(begin='slow')\nwhile True: print('still here'); say(more=1); time.sleep(0.05)",  # babble buys no time
+        "say(begin='slow'); os.close(1); time.sleep(60)",
+    ],
+)
+@pytest.mark.usefixtures("_impatient")
+def test_a_child_that_does_not_answer_in_time_proves_nothing(machine, body):
+    outcome = run_trial([], command=machine(body))
+    assert outcome.failures == {"slow": "gave no answer within 0.5 s"}
+    assert not outcome.conclusive
+
+
+def test_only_a_signal_before_the_first_stage_says_something_of_the_hardware(machine):
+    outcome = run_trial([], command=["/no/such/python"])
+    assert "could not be started" in outcome.failures[START]
+    assert not outcome.conclusive
+    assert not run_trial([], command=machine("import no_such_package")).conclusive
+    assert run_trial([], command=machine("die('SIGILL')")).conclusive
+
+
+def test_the_child_gets_the_instruction_set_and_none_of_the_user_s_limits(machine, monkeypatch):
+    for name in ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        monkeypatch.setenv(name, "AVX" if "ISA" in name else "7")
+    command = machine("say(stage='environment', **os.environ); say(done=True)")
+    plain = run_trial([], command=command).figures["environment"]
+    limited = run_trial([], "AVX2", command).figures["environment"]
+    unlimited = {"DNNL_MAX_CPU_ISA", "OMP_NUM_THREADS", "MKL_NUM_THREADS"}
+    assert unlimited.isdisjoint(plain)
+    assert unlimited.isdisjoint(limited)
+    assert "ONEDNN_MAX_CPU_ISA" not in plain
+    assert limited["ONEDNN_MAX_CPU_ISA"] == "AVX2"
+    assert os.environ["ONEDNN_MAX_CPU_ISA"] == "AVX"
+
+
+# Decisions
+
+
+def test_an_honest_machine_is_tried_once_and_left_alone(on, asked):
+    hardware = on(HONEST)
     assert (hardware.device, hardware.precision, hardware.onednn_isa) == ("cpu", "bfloat16", None)
     assert hardware.failures == {}
     assert hardware.settled
-    assert asked() == ["None train cpu", "None engine"]
+    assert asked() == ["None train cpu"]
 
 
-def test_bfloat16_that_is_hardly_faster_is_not_chosen(machine):
-    assert on(machine("train('float32', 100); train('bfloat16', 105); say(done=True)")).precision == "float32"
-
-
-def test_a_machine_that_dies_of_bfloat16_lives_under_fewer_instructions(machine, asked):
+def test_a_machine_that_dies_of_bfloat16_lives_under_fewer_instructions(on, asked):
     """The machine of the cloud: AMX announced and deadly; below it bfloat16 lives, and is slower than float32."""
-    hardware = on(
-        machine("""
+    hardware = on("""
         train("float32", 256)
         train("bfloat16", 150, deadly="convolution" if isa is None else None)
         say(done=True)
     """)
-    )
-    assert asked() == ["None train cpu", *LADDER, "AVX512_CORE_FP16 engine"]
+    assert asked() == ["None train cpu", *LADDER]
     assert (hardware.precision, hardware.onednn_isa) == ("float32", "AVX512_CORE_FP16")
     assert hardware.failures == {"cpu bfloat16 convolution": "killed by SIGILL (illegal instruction)"}
     assert hardware.measurements["cpu bfloat16 training images/s (AVX512_CORE_FP16)"] == 150
     assert hardware.measurements["cpu float32 training images/s"] == 256
 
 
-def test_of_the_settings_that_survive_the_clearly_fastest_is_chosen(machine):
-    hardware = on(
-        machine("""
-        speed = {None: 900, "AVX512_CORE_FP16": 900, "AVX512_CORE": 200, "AVX2": 210}[isa]
-        train("float32", 100)
-        train("bfloat16", speed, deadly="training" if isa in (None, "AVX512_CORE_FP16") else None)
-        say(done=True)
-    """)
-    )
-    assert (hardware.precision, hardware.onednn_isa) == ("bfloat16", "AVX512_CORE")
-    assert set(hardware.failures) == {"cpu bfloat16 training", "cpu bfloat16 training (AVX512_CORE_FP16)"}
+FASTEST = """
+speed = {None: 900, "AVX512_CORE_FP16": 900, "AVX512_CORE": 200, "AVX2": 210}[isa]
+train("float32", 100)
+train("bfloat16", speed, deadly="training" if isa in (None, "AVX512_CORE_FP16") else None); say(done=True)
+"""
+FLOAT32_DIES = """
+train("float32", 100, deadly=None if isa == "AVX2" else "convolution"); train("bfloat16", 20); say(done=True)
+"""
+FAST_BUT_WRONG = "train('float32', 100); train('bfloat16', 900, wrong='convolution'); say(done=True)"
 
 
-def test_a_machine_on_which_bfloat16_always_dies_is_left_alone_in_float32(machine):
-    hardware = on(machine("train('float32', 100); train('bfloat16', 300, deadly='matrix product')"))
-    assert (hardware.precision, hardware.onednn_isa, hardware.settled) == ("float32", None, True)
-    assert len(hardware.failures) == 4
+@pytest.mark.parametrize(
+    ("body", "precision", "isa", "failures"),
+    [
+        ("train('float32', 100); train('bfloat16', 105); say(done=True)", "float32", None, 0),  # hardly faster
+        (FASTEST, "bfloat16", "AVX512_CORE", 2),
+        (FLOAT32_DIES, "float32", "AVX2", 3),
+        ("train('float32', 100); train('bfloat16', 300, deadly='matrix product')", "float32", None, 4),
+        (FAST_BUT_WRONG.replace("wrong=", "wrong=isa is None and "), "bfloat16", "AVX512_CORE_FP16", 1),
+        (FAST_BUT_WRONG, "float32", None, 4),
+    ],
+)
+def test_of_the_settings_that_survive_the_clearly_fastest_is_chosen(on, body, precision, isa, failures):
+    hardware = on(body)
+    assert (hardware.precision, hardware.onednn_isa, hardware.settled) == (precision, isa, True)
+    assert len(hardware.failures) == failures
 
 
-def test_slowness_says_nothing_about_instructions(machine, asked):
+def test_other_processors_than_intel_s_kind_have_no_ladder(on, monkeypatch):
+    monkeypatch.setattr("platform.machine", lambda: "arm64")
+    hardware = on(FAST_BUT_WRONG)
+    assert (hardware.precision, hardware.onednn_isa) == ("float32", None)
+    assert hardware.failures == {"cpu bfloat16 convolution": "wrong numbers"}
+
+
+@pytest.mark.usefixtures("_impatient")
+def test_slowness_says_nothing_about_instructions(on, asked):
     """A busy machine that runs out of time is not tried under fewer instructions, nor limited to them."""
-    hardware = on(machine("say(begin='float32 matrix product'); time.sleep(60)"), limit=0.3)
+    hardware = on("say(begin='float32 matrix product'); time.sleep(60)")
     assert asked() == ["None train cpu"]
     assert (hardware.onednn_isa, hardware.precision, hardware.settled) == (None, "float32", False)
-
-
-def test_a_machine_that_hangs_in_bfloat16_is_not_waited_for(machine):
-    hardware = on(machine("train('float32', 100); say(begin='bfloat16 matrix product'); time.sleep(60)"), limit=0.3)
+    hardware = on("train('float32', 100); say(begin='bfloat16 matrix product'); time.sleep(60)")
     assert (hardware.precision, hardware.settled) == ("float32", True)
-    assert hardware.failures["cpu bfloat16 matrix product"] == "gave no answer within 0.3 s"
+    assert hardware.failures["cpu bfloat16 matrix product"] == "gave no answer within 0.5 s"
 
 
-def test_float32_that_dies_as_the_machine_is_may_live_under_fewer_instructions(machine):
-    hardware = on(
-        machine("""
-        train("float32", 100, deadly=None if isa == "AVX2" else "convolution")
-        train("bfloat16", 20)
-        say(done=True)
-    """)
-    )
-    assert (hardware.precision, hardware.onednn_isa) == ("float32", "AVX2")
-
-
-def test_a_machine_on_which_nothing_survives_has_no_precision(machine):
-    hardware = on(machine("train('float32', 100, deadly='matrix product')"))
+def test_a_machine_on_which_nothing_survives_has_no_precision(on):
+    hardware = on("train('float32', 100, deadly='matrix product')")
     assert hardware.precisions == {}
     assert hardware.settled
-    assert hardware.engine == "torch"
 
 
 @pytest.mark.parametrize("body", ["import no_such_package", "print('garbage')", "sys.exit(1)"])
-def test_a_trial_that_cannot_be_carried_out_leaves_float32_assumed_and_unsettled(machine, asked, body):
-    hardware = on(machine(body))
+def test_a_trial_that_cannot_be_carried_out_leaves_float32_assumed_and_unsettled(on, asked, body):
+    hardware = on(body)
     assert (hardware.device, hardware.precision, hardware.settled) == ("cpu", "float32", False)
     assert asked() == ["None train cpu"]
-
-
-def test_wrong_numbers_are_a_failure_too():
-    tables = {None: trained(100, None), "AVX512_CORE_FP16": trained(100, 90)}
-    tables |= {"AVX512_CORE": trained(100, 80), "AVX2": trained(100, 70)}
-    hardware = decide(paper(tables))
-    assert (hardware.precision, hardware.onednn_isa) == ("float32", "AVX512_CORE_FP16")
-    assert "wrong numbers" in hardware.failures["cpu bfloat16 matrix product"]
-
-
-def test_training_fast_does_not_excuse_a_wrong_convolution():
-    plain = trained(100, 900)
-    wrong = Outcome({stage: plain.found[stage] for stage in plain.found if stage != "bfloat16 convolution"}, {})
-    tables = dict.fromkeys((None, "AVX512_CORE_FP16", "AVX512_CORE", "AVX2"), wrong)
-    assert decide(paper(tables)).precision == "float32"
-
-
-def test_other_processors_than_intel_s_kind_have_no_ladder(monkeypatch):
-    monkeypatch.setattr("platform.machine", lambda: "arm64")
-    hardware = decide(paper({None: trained(100, None)}))
-    assert (hardware.precision, hardware.onednn_isa) == ("float32", None)
 
 
 @pytest.mark.parametrize(
     ("cuda", "device", "precision"),
     [
-        (trained(5000, 9000), "cuda", "bfloat16"),
-        (trained(5000, 3000), "cuda", "float32"),  # emulated, as on older cards
-        (trained(50, 40), "cpu", "float32"),
-        (trained(None, None), "cpu", "float32"),
-        (Outcome({}, {"float32 matrix product": "killed by SIGSEGV (segmentation fault)"}), "cpu", "float32"),
+        ("train('float32', 5000); train('bfloat16', 9000)", "cuda", "bfloat16"),
+        ("train('float32', 5000); train('bfloat16', 3000)", "cuda", "float32"),  # emulated, as on older cards
+        ("train('float32', 50); train('bfloat16', 40)", "cpu", "float32"),
+        ("train('float32', 5000, wrong='matrix product')", "cpu", "float32"),
+        ("say(begin='float32 matrix product'); die('SIGSEGV')", "cpu", "float32"),
     ],
 )
-def test_the_fastest_device_that_works_is_chosen(cuda, device, precision):
-    hardware = decide(paper({None: trained(100, 60, devices=["cuda"])}, cuda=cuda))
+def test_the_fastest_device_that_works_is_chosen(on, cuda, device, precision):
+    hardware = on(f"""
+        if "cuda" in arguments:
+            {cuda}
+        else:
+            say(stage="{START}", devices=["cuda"]); train("float32", 100); train("bfloat16", 60)
+        say(done=True)
+    """)
     assert (hardware.device, hardware.precision) == (device, precision)
     assert hardware.precisions["cpu"] == "float32"
-    assert hardware.engine == ("torch" if device == "cuda" else "onnxruntime")
 
 
-@pytest.mark.parametrize(
-    ("engine", "chosen"),
-    [((10, 20), "onnxruntime"), ((20, 10), "torch"), ((20, None), "torch"), ((None, 5), "onnxruntime")],
-)
-def test_the_faster_engine_is_chosen_and_torch_if_there_is_one_only(engine, chosen):
-    assert decide(paper({None: trained(100, 60)}, engine)).engine == chosen
+@pytest.mark.parametrize(("fastest", "threads"), [("3", 3), ("0", 8), ("'many'", 8), ("float('nan')", 8), ("None", 8)])
+def test_threads_are_those_found_fastest_or_all(on, monkeypatch, fastest, threads):
+    monkeypatch.setattr("masil.hardware.decide.usable_cores", lambda: 8)
+    assert on(f"say(stage='threads', fastest={fastest}); {HONEST}").threads == threads
 
 
-@pytest.mark.parametrize(
-    ("figures", "threads"),
-    [({"fastest": 3}, 3), ({}, 8), ({"fastest": 0}, 8), ({"fastest": "many"}, 8), ({"fastest": math.nan}, 8)],
-)
-def test_threads_are_those_found_fastest_or_all(monkeypatch, figures, threads):
-    monkeypatch.setattr(decisions, "usable_cores", lambda: 8)
-    assert decide(paper({None: trained(100, 60, threads=figures)})).threads == threads
-
-
-@pytest.mark.parametrize(
-    ("eager", "compiled", "pays"),
-    [(40, 20, True), (40, 39, False), (20, 40, False), (40, None, False), (None, 20, False)],
-)
-def test_compiling_pays_only_if_it_works_and_is_clearly_faster(eager, compiled, pays):
-    hardware = decide(paper({None: trained(100, 200)}))
-    assert hardware.compile is None
-    steps = {"eager step": {"ms": eager}, "compiled step": {"ms": compiled}}
-    seen = []
-
-    def ask(arguments, isa):
-        seen.append((arguments, isa))
-        failures = {name: "ended" for name, figures in steps.items() if figures["ms"] is None}
-        return Outcome({name: figures for name, figures in steps.items() if figures["ms"]}, failures)
-
-    answer = decide_compile(hardware, ask)
-    assert answer.compile is pays
-    assert seen == [(["compile", "cpu", "bfloat16"], None)]
-    assert answer.measurements.items() >= hardware.measurements.items()
-    assert len(answer.failures) == [eager, compiled].count(None)
-
-
-def test_a_figure_that_is_none_is_not_kept():
-    hardware = decide(paper({None: trained(100, 60, odd={"speed": math.inf, "name": "x", "list": []})}))
+def test_a_figure_that_is_none_is_not_kept(on):
+    hardware = on(f"say(stage='odd', speed=float('inf'), name='x', list=[]); {HONEST}")
     assert not [name for name in hardware.measurements if "odd" in name]
+
+
+# The answer
+
+
+EXAMPLE = Hardware("cpu", {"cpu": "bfloat16"}, failures={"cuda": "gone"})
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(Hardware)])
+@pytest.mark.parametrize("value", [-1, 1.5, ["cpu"], {"cpu": 3.5j}, {"tpu": "float32j"}])
+def test_a_damaged_answer_is_refused_by_the_field(name, value):
+    assert from_json(Hardware, to_json(EXAMPLE), "answer") == EXAMPLE
+    if (name, value) != ("failures", {"tpu": "float32j"}):
+        with pytest.raises(InputError, match=f"'{name}' cannot be"):
+            from_json(Hardware, to_json(EXAMPLE) | {name: value}, "answer")
+
+
+def test_the_precision_is_that_of_the_device_and_float32_where_none_is_known():
+    assert EXAMPLE.precision == "bfloat16"
+    assert replace(EXAMPLE, device="cuda").precision == "float32"
+    with pytest.raises(FrozenInstanceError):
+        EXAMPLE.device = "cuda"

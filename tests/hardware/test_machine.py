@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from masil.hardware import machine
+from masil.hardware import machine, machine_key
 
 CPUINFO = """processor\t: 0
 model name\t: Genuine Processor @ 2.80GHz
@@ -23,23 +23,23 @@ def files(tmp_path, monkeypatch):
 
     class Rooted(type(tmp_path)):
         def __new__(cls, *parts):
-            place = Path(*parts)
-            return Path(tmp_path, *place.parts[1:]) if place.parts[:2] in (("/", "proc"), ("/", "sys")) else place
+            path = Path(*parts)
+            return Path(tmp_path, *path.parts[1:]) if path.parts[:2] in (("/", "proc"), ("/", "sys")) else path
 
-    monkeypatch.setattr(machine, "Path", Rooted)
-    machine._cpuinfo.cache_clear()
-    machine.key.cache_clear()
+    def forget():
+        machine._cpuinfo.cache_clear()
+        machine.machine_key.cache_clear()
 
     def write(name, content):
-        place = tmp_path / name
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(content)
-        machine._cpuinfo.cache_clear()
-        machine.key.cache_clear()
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(content)
+        forget()
 
+    monkeypatch.setattr(machine, "Path", Rooted)
+    forget()
     yield write
-    machine._cpuinfo.cache_clear()
-    machine.key.cache_clear()
+    forget()
 
 
 def test_model_and_flags_are_those_of_the_first_processor(files):
@@ -105,11 +105,8 @@ def test_cards_are_named_by_the_driver_s_files(files):
     assert machine.gpu_names() == ["NVIDIA A100", "unknown"]
 
 
-def test_torch_s_version_is_read_from_its_files():
+def test_torch_s_version_and_build_are_read_from_its_files():
     assert machine.torch_version() == torch.__version__  # with "+cpu" or "+cu130", which pip's record may lack
-
-
-def test_torch_s_build_is_read_from_its_files():
     cuda, rocm = torch.version.cuda, torch.version.hip
     assert machine.torch_build() == (f"CUDA {cuda}" if cuda else f"ROCm {rocm}" if rocm else "CPU")
 
@@ -138,8 +135,8 @@ def test_a_torch_that_is_not_there_is_missing(monkeypatch):
 
 def test_the_key_changes_with_all_that_may_change_the_answer(files, monkeypatch):
     def fresh():
-        machine.key.cache_clear()
-        return machine.key()
+        machine.machine_key.cache_clear()
+        return machine_key()
 
     files("proc/cpuinfo", CPUINFO)
     keys = [fresh()]

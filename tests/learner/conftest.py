@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -29,7 +28,7 @@ class World:
 def _no_probe() -> Iterator[None]:
     """Take the engine most machines have for granted instead of measuring for seconds which is faster."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("masil.backbones.engines.probe", lambda: SimpleNamespace(engine="onnxruntime"))
+        patch.setenv("MASIL_ENGINE", "onnxruntime")
         yield
 
 

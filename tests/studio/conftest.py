@@ -3,7 +3,6 @@
 import io
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,7 +21,7 @@ HOST = "http://127.0.0.1"
 def _no_probe() -> Iterator[None]:
     """Take PyTorch for granted instead of measuring for seconds which engine is faster."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("masil.backbones.engines.probe", lambda: SimpleNamespace(engine="torch"))
+        patch.setenv("MASIL_ENGINE", "torch")
         yield
 
 

@@ -3,12 +3,10 @@
 import os
 import sys
 import time
-from types import SimpleNamespace
 
-import masil.backbones.engines
 from masil.studio import serve
 
-masil.backbones.engines.probe = lambda: SimpleNamespace(engine="torch")
+os.environ["MASIL_ENGINE"] = "torch"
 flush = os.fsync
 
 

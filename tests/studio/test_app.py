@@ -207,7 +207,7 @@ def test_a_folder_that_cannot_be_written_changes_nothing(client, files, model_fi
     def full(*_args, **_kwargs):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("masil.files.files.tempfile.mkstemp", full)
+    monkeypatch.setattr("tempfile.mkstemp", full)
     answer = client.post("/api/learn", files=files(7, 3), data={"name": "new"})
     assert answer.status_code == 507
     assert answer.json()["error"].startswith("The disk is full:")

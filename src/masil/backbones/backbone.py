@@ -7,6 +7,7 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -102,18 +103,46 @@ class Backbone(nn.Module, ABC):
         return state.hexdigest()
 
 
-def initialise(backbone: Backbone, seed: int) -> None:
-    """Draw He-normal convolutions (fan-out) from `seed`; batch norms start as the identity."""
-    generator = torch.Generator().manual_seed(seed)
-    for module in backbone.modules():
-        if isinstance(module, nn.Conv2d):
-            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu", generator=generator)
-        elif isinstance(module, nn.BatchNorm2d):
-            module.reset_parameters()
+@dataclass(frozen=True)
+class Plan:
+    """How a convolutional network is laid out, and the images it was made for; each architecture adds its layers."""
+
+    framing: Framing
+    mean: Triple = IMAGENET_MEAN
+    std: Triple = IMAGENET_STD
 
 
-def scaled(channels: int, width: float) -> int:
-    """Give `width` times as many channels, in steps of eight."""
-    if width <= 0:
-        raise InputError(f"The width multiplier must be positive, but is {width}.")
-    return max(8, 8 * int(channels * width / 8 + 0.5))
+class ConvNet(Backbone):
+    """A convolutional network that masil builds itself, with `width` times its plan's channels.
+
+    Convolutions are drawn from `seed` (He-normal, fan-out); batch norms start as the identity.
+    """
+
+    def __init__(
+        self, name: str, plan: Any, width: float = 1.0, seed: int = 0, framing: Framing | None = None,
+        mean: Sequence[float] | None = None, std: Sequence[float] | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(name, 0, framing or plan.framing, mean=mean or plan.mean, std=std or plan.std)
+        self.width = float(width)
+        with torch.random.fork_rng(devices=[]):  # layers draw from the global generator when they are built
+            self.features = self.build(plan)
+        generator = torch.Generator().manual_seed(seed)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu", generator=generator)
+            elif isinstance(module, nn.BatchNorm2d):
+                module.reset_parameters()
+
+    @abstractmethod
+    def build(self, plan: Any) -> int:
+        """Make the layers, and give the number of features that come out."""
+
+    def scaled(self, channels: int, wider: float = 1.0) -> int:
+        """Give `width` times `wider` times as many channels, in steps of eight."""
+        if self.width <= 0:
+            raise InputError(f"The width multiplier must be positive, but is {self.width:g}.")
+        return max(8, 8 * int(channels * (wider * self.width) / 8 + 0.5))
+
+    def config(self) -> dict[str, Any]:
+        """Add the width multiplier."""
+        return {**super().config(), "width": self.width}

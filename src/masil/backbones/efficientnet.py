@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import NamedTuple, final
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from masil.backbones.backbone import Backbone, initialise, scaled
+from masil.backbones.backbone import ConvNet, Plan, Triple
 from masil.data import Framing
 
 
-@final
-@dataclass(frozen=True)
-class Stage:
+class Stage(NamedTuple):
     """`repeats` inverted bottlenecks of one shape; the first of them carries the stride."""
 
     repeats: int
@@ -27,24 +23,33 @@ class Stage:
     channels: int
 
 
-STAGES = (
-    Stage(1, 3, 1, 1, 16),
-    Stage(2, 3, 2, 6, 24),
-    Stage(2, 5, 2, 6, 40),
-    Stage(3, 3, 2, 6, 80),
-    Stage(3, 5, 1, 6, 112),
-    Stage(4, 5, 2, 6, 192),
-    Stage(1, 3, 1, 6, 320),
-)
+ROWS = (
+    (1, 3, 1, 1, 16), (2, 3, 2, 6, 24), (2, 5, 2, 6, 40), (3, 3, 2, 6, 80), (3, 5, 1, 6, 112), (4, 5, 2, 6, 192),
+    (1, 3, 1, 6, 320),
+)  # fmt: skip
+STAGES = tuple(Stage(*row) for row in ROWS)
 STEM, HEAD = 32, 1280  # the Lite family scales neither, nor how often the first and the last stage repeat
 
-# width, depth, framing (crop / .875, then crop)
-SIZES = {
-    "efficientnet_lite0": (1.0, 1.0, Framing(256, 224)),
-    "efficientnet_lite1": (1.0, 1.1, Framing(274, 240)),
-    "efficientnet_lite2": (1.1, 1.2, Framing(297, 260)),
+MEAN: Triple = (0.498, 0.498, 0.498)
+STD: Triple = (0.502, 0.502, 0.502)
+
+
+@final
+@dataclass(frozen=True)
+class LitePlan(Plan):
+    """How much wider and deeper than Lite0 a network is; its framing is crop / .875, then crop."""
+
+    mean: Triple = MEAN
+    std: Triple = STD
+    wider: float = 1.0
+    deeper: float = 1.0
+
+
+PLANS = {
+    "efficientnet_lite0": LitePlan(Framing(256, 224)),
+    "efficientnet_lite1": LitePlan(Framing(274, 240), deeper=1.1),
+    "efficientnet_lite2": LitePlan(Framing(297, 260), wider=1.1, deeper=1.2),
 }
-MEAN, STD = (0.498, 0.498, 0.498), (0.502, 0.502, 0.502)
 
 
 class SameConv(nn.Conv2d):
@@ -92,36 +97,25 @@ class InvertedBottleneck(nn.Module):
 
 
 @final
-class EfficientNetLite(Backbone):
+class EfficientNetLite(ConvNet):
     """EfficientNet-Lite0, 1 or 2; its last operation is a ReLU6, so its activations lie in [0, 6] as they are."""
 
-    def __init__(
-        self,
-        name: str,
-        width: float = 1.0,
-        seed: int = 0,
-        framing: Framing | None = None,
-        mean: Sequence[float] | None = None,
-        std: Sequence[float] | None = None,
-    ) -> None:
-        own_width, depth, own_framing = SIZES[name]
-        super().__init__(name, HEAD, framing or own_framing, mean or MEAN, std or STD)
-        self.width = float(width)
-        with torch.random.fork_rng(devices=[]):  # layers draw from the global generator when they are built
-            self.conv_stem = SameConv(3, STEM, 3, stride=2, bias=False)
-            self.bn0 = _norm(STEM)
-            blocks: list[InvertedBottleneck] = []
-            fan_in = STEM
-            for i, stage in enumerate(STAGES):
-                channels = scaled(stage.channels, own_width * width)
-                repeats = stage.repeats if i in (0, len(STAGES) - 1) else math.ceil(stage.repeats * depth)
-                for j in range(repeats):
-                    blocks.append(InvertedBottleneck(fan_in, stage, channels, stage.stride if j == 0 else 1))
-                    fan_in = channels
-            self.blocks = nn.ModuleList(blocks)
-            self.conv_head = nn.Conv2d(fan_in, HEAD, 1, bias=False)
-            self.bn1 = _norm(HEAD)
-        initialise(self, seed)
+    def build(self, plan: LitePlan) -> int:
+        """Make the stem, the bottlenecks of every stage, and the head."""
+        self.conv_stem = SameConv(3, STEM, 3, stride=2, bias=False)
+        self.bn0 = _norm(STEM)
+        blocks: list[InvertedBottleneck] = []
+        fan_in = STEM
+        for i, stage in enumerate(STAGES):
+            channels = self.scaled(stage.channels, plan.wider)
+            repeats = stage.repeats if i in (0, len(STAGES) - 1) else math.ceil(stage.repeats * plan.deeper)
+            for j in range(repeats):
+                blocks.append(InvertedBottleneck(fan_in, stage, channels, stage.stride if j == 0 else 1))
+                fan_in = channels
+        self.blocks = nn.ModuleList(blocks)
+        self.conv_head = nn.Conv2d(fan_in, HEAD, 1, bias=False)
+        self.bn1 = _norm(HEAD)
+        return HEAD
 
     def maps(self, x: Tensor) -> Tensor:
         """Give the head's feature map: input size / 32, rounded up."""
@@ -129,10 +123,6 @@ class EfficientNetLite(Backbone):
         for block in self.blocks:
             x = block(x)
         return functional.relu6(self.bn1(self.conv_head(x)))
-
-    def config(self) -> dict[str, Any]:
-        """Add the width multiplier."""
-        return {**super().config(), "width": self.width}
 
 
 def _norm(channels: int) -> nn.BatchNorm2d:

@@ -3,19 +3,44 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, final
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from masil.backbones.backbone import IMAGENET_MEAN, IMAGENET_STD, Backbone
-from masil.backbones.non_negative import way_to_non_negative
 from masil.data import Framing
-from masil.errors import InputError
+from masil.errors import InputError, lookup
 from masil.hardware import prepare
 
 PREFIX = "module:"  # of the names of such backbones: `create` cannot rebuild them from a name
+
+
+def keep(a: Tensor) -> Tensor:
+    """Leave a [n d …] as it is: it is promised to be >= 0."""
+    return a
+
+
+def split(a: Tensor) -> Tensor:
+    """Give [relu(a), relu(−a)], [n 2d …]. Nothing is lost: the difference of the halves is a."""
+    return torch.cat((torch.relu(a), torch.relu(-a)), 1)
+
+
+# How signed activations [n d …] become non-negative ones, which is all that concepts can be made of.
+NON_NEGATIVE: dict[str, Callable[[Tensor], Tensor]] = {"keep": keep, "relu": functional.relu, "split": split}
+
+
+def way_to_non_negative(way: str, on_noise: Tensor, name: str) -> Callable[[Tensor], Tensor]:
+    """Look up a way, and refuse "keep" for a model that gives negative activations on noise already."""
+    function = lookup("way to make activations non-negative", way, NON_NEGATIVE)
+    if way == "keep" and float(on_noise.min()) < 0:
+        raise InputError(
+            f"The module '{name}' gives negative activations ({float(on_noise.min()):.3g} on noise), but concepts need "
+            "activations >= 0. Choose non_negative='relu', which cuts them off, or 'split', which keeps both signs."
+        )
+    return function
 
 
 @final
@@ -32,18 +57,12 @@ class ModuleBackbone(Backbone):
     """
 
     def __init__(
-        self,
-        module: nn.Module,
-        framing: Framing,
-        *,
-        name: str = "custom",
-        mean: Sequence[float] = IMAGENET_MEAN,
-        std: Sequence[float] = IMAGENET_STD,
-        non_negative: str = "keep",
-    ) -> None:
+        self, module: nn.Module, framing: Framing, *, name: str = "custom", mean: Sequence[float] = IMAGENET_MEAN,
+        std: Sequence[float] = IMAGENET_STD, non_negative: str = "keep",
+    ) -> None:  # fmt: skip
         out = _try_on_noise(module.eval().requires_grad_(False), framing, name)
         to_non_negative = way_to_non_negative(non_negative, out, name)
-        super().__init__(PREFIX + name, to_non_negative(out).shape[1], framing, mean, std)
+        super().__init__(PREFIX + name, to_non_negative(out).shape[1], framing, mean=mean, std=std)
         self.module = module
         self.non_negative = non_negative
         self._to_non_negative = to_non_negative

@@ -3,48 +3,53 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from masil.backbones.backbone import Backbone
-from masil.backbones.efficientnet import EfficientNetLite
+from masil.backbones import efficientnet, resnet, resnet12
+from masil.backbones.backbone import Backbone, ConvNet
 from masil.backbones.module import PREFIX
-from masil.backbones.resnet import PLANS, ResNet
-from masil.backbones.resnet12 import ResNet12
-from masil.backbones.transformers_adapter import rebuild
+from masil.backbones.several import JOINT, SeveralBackbones
+from masil.backbones.transformers import rebuild
 from masil.backbones.weights import load_weights
 from masil.data import Framing
 from masil.errors import InputError, lookup, suggest
 from masil.registry import Registry
 
+NETWORKS: tuple[tuple[type[ConvNet], Mapping[str, Any]], ...] = (
+    (resnet12.ResNet12, resnet12.PLANS), (resnet.ResNet, resnet.PLANS),
+    (efficientnet.EfficientNetLite, efficientnet.PLANS),
+)  # fmt: skip
 OWN: dict[str, Callable[..., Backbone]] = {
-    "resnet12": partial(ResNet12, "resnet12"),
-    "resnet12_512": partial(ResNet12, "resnet12_512"),
-    "resnet18": partial(ResNet, "resnet18", PLANS["resnet18"]),
-    "resnet18_cifar": partial(ResNet, "resnet18_cifar", PLANS["resnet18_cifar"]),
-    "resnet20": partial(ResNet, "resnet20", PLANS["resnet20"]),
-    "efficientnet_lite0": partial(EfficientNetLite, "efficientnet_lite0"),
-    "efficientnet_lite1": partial(EfficientNetLite, "efficientnet_lite1"),
-    "efficientnet_lite2": partial(EfficientNetLite, "efficientnet_lite2"),
+    **{name: partial(kind, name, plan) for kind, plans in NETWORKS for name, plan in plans.items()},
     "transformers": rebuild,
 }
 BACKBONES: Registry[Callable[..., Backbone]] = Registry("masil.backbones", OWN)
 
 
 def create(
-    name: str,
-    *,
-    weights: str | Path | None = None,
-    framing: Framing | Sequence[int] | None = None,
-    **options: Any,
+    name: str, *, weights: str | Path | None = None, framing: Framing | Sequence[int] | None = None, **options: Any
 ) -> Backbone:
-    """Build the backbone called `name`, in evaluation mode.
+    """Build the backbone called `name`, in evaluation mode; "a+b" is the backbones a and b side by side.
 
     `weights` is the path of a weight file, "imagenet" for weights that came with pip, or None for a random start.
     `options` are the factory's own: `width`, `seed`, `mean`, `std`, …
     """
+    square = framing if framing is None or isinstance(framing, Framing) else Framing(*framing)
+    backbone = _several(name, square, **options) if JOINT in name else _single(name, square, **options)
+    if weights is not None:
+        load_weights(backbone, weights)
+    return backbone.eval()
+
+
+def can_rebuild(name: str) -> bool:
+    """Say whether `create` knows a backbone, so that its configuration is enough to build it again."""
+    return all(part in BACKBONES for part in name.split(JOINT))
+
+
+def _single(name: str, framing: Framing | None, **options: Any) -> Backbone:
     if name.startswith(PREFIX):
         raise InputError(
             f"'{name}' was made from a module of your own, which no name can rebuild; "
@@ -53,10 +58,14 @@ def create(
     factory = lookup("backbone", name, BACKBONES)
     known = inspect.signature(factory).parameters
     for option in options:
-        if option not in known:
+        if option not in known and not any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values()):
             raise InputError(f"The backbone '{name}' has no option '{option}'; {suggest(option, known)}")
-    square = framing if framing is None or isinstance(framing, Framing) else Framing(*framing)
-    backbone = factory(framing=square, **options)
-    if weights is not None:
-        load_weights(backbone, weights)
-    return backbone.eval()
+    return factory(framing=framing, **options)
+
+
+def _several(
+    name: str, framing: Framing | None, *, parts: Sequence[Mapping[str, Any]] | None = None, **options: Any
+) -> Backbone:
+    """Build every part by its name with the same options, or by its own configuration in `parts`."""
+    configs = parts or [{"name": part, **options} for part in name.split(JOINT)]
+    return SeveralBackbones([create(**config) for config in configs], framing=framing)

@@ -2,43 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, final
+from typing import Literal, final
 
 import torch
 from torch import Tensor, nn
 
-from masil.backbones.backbone import (
-    CIFAR_MEAN,
-    CIFAR_STD,
-    IMAGENET_MEAN,
-    IMAGENET_STD,
-    Backbone,
-    Triple,
-    initialise,
-    scaled,
-)
+from masil.backbones.backbone import CIFAR_MEAN, CIFAR_STD, ConvNet, Plan
 from masil.data import Framing
 
 
 @final
-@dataclass(frozen=True)
-class Plan:
-    """One row of the table below: the stages of a ResNet, and the images it was made for."""
+@dataclass(frozen=True, kw_only=True)
+class ResNetPlan(Plan):
+    """The stages of a ResNet and the kind of its stem."""
 
     channels: tuple[int, ...]
     blocks: tuple[int, ...]
     stem: Literal["cifar", "imagenet"]
-    framing: Framing
-    mean: Triple
-    std: Triple
 
 
+WIDE, TWICE = (64, 128, 256, 512), (2, 2, 2, 2)
+CIFAR = Framing(32, 32)
 PLANS = {
-    "resnet18": Plan((64, 128, 256, 512), (2, 2, 2, 2), "imagenet", Framing(256, 224), IMAGENET_MEAN, IMAGENET_STD),
-    "resnet18_cifar": Plan((64, 128, 256, 512), (2, 2, 2, 2), "cifar", Framing(32, 32), CIFAR_MEAN, CIFAR_STD),
-    "resnet20": Plan((16, 32, 64), (3, 3, 3), "cifar", Framing(32, 32), CIFAR_MEAN, CIFAR_STD),
+    "resnet18": ResNetPlan(Framing(256, 224), channels=WIDE, blocks=TWICE, stem="imagenet"),
+    "resnet18_cifar": ResNetPlan(CIFAR, CIFAR_MEAN, CIFAR_STD, channels=WIDE, blocks=TWICE, stem="cifar"),
+    "resnet20": ResNetPlan(CIFAR, CIFAR_MEAN, CIFAR_STD, channels=(16, 32, 64), blocks=(3, 3, 3), stem="cifar"),
 }
 
 
@@ -65,41 +54,30 @@ class BasicBlock(nn.Module):
 
 
 @final
-class ResNet(Backbone):
+class ResNet(ConvNet):
     """A ResNet of basic blocks; its last operation is a ReLU, so its activations are >= 0 as they are.
 
     The CIFAR stem is one 3 × 3 convolution; the ImageNet stem is a 7 × 7 convolution of stride 2 and a max-pool.
     """
 
-    def __init__(
-        self,
-        name: str,
-        plan: Plan,
-        width: float = 1.0,
-        seed: int = 0,
-        framing: Framing | None = None,
-        mean: Sequence[float] | None = None,
-        std: Sequence[float] | None = None,
-    ) -> None:
-        channels = [scaled(stage, width) for stage in plan.channels]
-        super().__init__(name, channels[-1], framing or plan.framing, mean or plan.mean, std or plan.std)
-        self.width = float(width)
-        with torch.random.fork_rng(devices=[]):  # layers draw from the global generator when they are built
-            if plan.stem == "cifar":
-                self.conv1 = nn.Conv2d(3, channels[0], 3, padding=1, bias=False)
-                self.maxpool: nn.Module = nn.Identity()
-            else:
-                self.conv1 = nn.Conv2d(3, channels[0], 7, stride=2, padding=3, bias=False)
-                self.maxpool = nn.MaxPool2d(3, stride=2, padding=1)
-            self.bn1 = nn.BatchNorm2d(channels[0])
-            self.stages = [f"layer{i + 1}" for i in range(len(channels))]
-            fan_in = channels[0]
-            for i, (stage, count) in enumerate(zip(channels, plan.blocks, strict=True)):
-                first = BasicBlock(fan_in, stage, stride=1 if i == 0 else 2)
-                rest = (BasicBlock(stage, stage, stride=1) for _ in range(count - 1))
-                self.add_module(self.stages[i], nn.Sequential(first, *rest))
-                fan_in = stage
-        initialise(self, seed)
+    def build(self, plan: ResNetPlan) -> int:
+        """Make the stem and the stages layer1, layer2, …"""
+        channels = [self.scaled(stage) for stage in plan.channels]
+        if plan.stem == "cifar":
+            self.conv1 = nn.Conv2d(3, channels[0], 3, padding=1, bias=False)
+            self.maxpool: nn.Module = nn.Identity()
+        else:
+            self.conv1 = nn.Conv2d(3, channels[0], 7, stride=2, padding=3, bias=False)
+            self.maxpool = nn.MaxPool2d(3, stride=2, padding=1)
+        self.bn1 = nn.BatchNorm2d(channels[0])
+        self.stages = [f"layer{i + 1}" for i in range(len(channels))]
+        fan_in = channels[0]
+        for i, (stage, count) in enumerate(zip(channels, plan.blocks, strict=True)):
+            first = BasicBlock(fan_in, stage, stride=1 if i == 0 else 2)
+            rest = (BasicBlock(stage, stage, stride=1) for _ in range(count - 1))
+            self.add_module(self.stages[i], nn.Sequential(first, *rest))
+            fan_in = stage
+        return fan_in
 
     def maps(self, x: Tensor) -> Tensor:
         """Give the last stage's feature map: input size / 8 (CIFAR stem), / 32 (ImageNet stem) or / 4 (ResNet-20)."""
@@ -107,7 +85,3 @@ class ResNet(Backbone):
         for stage in self.stages:
             x = self.get_submodule(stage)(x)
         return x
-
-    def config(self) -> dict[str, Any]:
-        """Add the width multiplier."""
-        return {**super().config(), "width": self.width}

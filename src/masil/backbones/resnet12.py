@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, final
+from dataclasses import dataclass
+from typing import final
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from masil.backbones.backbone import IMAGENET_MEAN, IMAGENET_STD, Backbone, initialise, scaled
+from masil.backbones.backbone import ConvNet, Plan
 from masil.data import Framing
 from masil.errors import InputError
 
-CHANNELS = {
-    "resnet12": (64, 160, 320, 640),
-    "resnet12_512": (64, 128, 256, 512),
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ResNet12Plan(Plan):
+    """The channels of the four blocks."""
+
+    channels: tuple[int, int, int, int]
+
+
+PLANS = {
+    "resnet12": ResNet12Plan(framing=Framing(92, 84), channels=(64, 160, 320, 640)),
+    "resnet12_512": ResNet12Plan(framing=Framing(92, 84), channels=(64, 128, 256, 512)),
 }
 SMALLEST = 16  # each of the four blocks halves the image
 SLOPE = 0.1
@@ -45,27 +53,18 @@ class PooledBlock(nn.Module):
 
 
 @final
-class ResNet12(Backbone):
+class ResNet12(ConvNet):
     """ResNet-12 whose last LeakyReLU is a ReLU: that alone makes its activations >= 0."""
 
-    def __init__(
-        self,
-        name: str,
-        width: float = 1.0,
-        seed: int = 0,
-        framing: Framing | None = None,
-        mean: Sequence[float] | None = None,
-        std: Sequence[float] | None = None,
-    ) -> None:
-        channels = [scaled(stage, width) for stage in CHANNELS[name]]
-        super().__init__(name, channels[-1], framing or Framing(92, 84), mean or IMAGENET_MEAN, std or IMAGENET_STD)
-        self.width = float(width)
-        with torch.random.fork_rng(devices=[]):  # layers draw from the global generator when they are built
-            self.layer1 = nn.Sequential(PooledBlock(3, channels[0], non_negative=False))
-            self.layer2 = nn.Sequential(PooledBlock(channels[0], channels[1], non_negative=False))
-            self.layer3 = nn.Sequential(PooledBlock(channels[1], channels[2], non_negative=False))
-            self.layer4 = nn.Sequential(PooledBlock(channels[2], channels[3], non_negative=True))
-        initialise(self, seed)
+    def build(self, plan: ResNet12Plan) -> int:
+        """Make the blocks layer1 … layer4."""
+        fan_in, self.layers = 3, [f"layer{i}" for i in range(1, 5)]
+        for layer, stage in zip(self.layers, plan.channels, strict=True):
+            channels = self.scaled(stage)
+            block = PooledBlock(fan_in, channels, non_negative=layer == self.layers[-1])
+            self.add_module(layer, nn.Sequential(block))
+            fan_in = channels
+        return fan_in
 
     def maps(self, x: Tensor) -> Tensor:
         """Give the fourth block's feature map: input size / 16."""
@@ -74,9 +73,6 @@ class ResNet12(Backbone):
                 f"{self.name} halves an image four times and needs at least {SMALLEST} px a side, "
                 f"but these images have {x.shape[2]} × {x.shape[3]} px."
             )
-        out: Tensor = self.layer4(self.layer3(self.layer2(self.layer1(x))))
-        return out
-
-    def config(self) -> dict[str, Any]:
-        """Add the width multiplier."""
-        return {**super().config(), "width": self.width}
+        for layer in self.layers:
+            x = self.get_submodule(layer)(x)
+        return x

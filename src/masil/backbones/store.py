@@ -8,7 +8,8 @@ import io
 import json
 import logging
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import final
 
@@ -17,8 +18,8 @@ import torch
 from torch import Tensor
 
 from masil.backbones.backbone import Backbone
-from masil.backbones.engines import open_engine
-from masil.backbones.extraction import stream
+from masil.backbones.engine import open_engine
+from masil.backbones.extract import stream
 from masil.data import Framing, Images
 from masil.errors import StorageError
 from masil.files import cache_folder, locked, write_json
@@ -39,16 +40,9 @@ class ActivationStore:
         self.folder = cache_folder("activations") if folder is None else Path(folder)
 
     def get(
-        self,
-        backbone: Backbone,
-        images: Images,
-        *,
-        framing: Framing | None = None,
-        flip: bool = False,
-        batch: int | None = None,
-        engine: str = "auto",
-        device: str = "auto",
-    ) -> Tensor:
+        self, backbone: Backbone, images: Images, *, framing: Framing | None = None, flip: bool = False,
+        batch: int | None = None, engine: str = "auto", device: str = "auto",
+    ) -> Tensor:  # fmt: skip
         """Give the activations float32 [n d] of `images`, mapped from disk; changes to the tensor stay in memory."""
         framing = framing or backbone.framing
         shape = (len(images), backbone.features)
@@ -61,80 +55,72 @@ class ActivationStore:
             "flip": flip,
         }
         file = self.folder / f"{backbone.slug}-{_key(what)}.npy"
-        if (found := _open(file, shape)) is not None:
-            return found
+        if (stored := _open(file, shape)) is not None:
+            return stored
         with locked(file.with_suffix(".lock")):
-            if (found := _open(file, shape)) is not None:  # another process was first
-                return found
+            if (stored := _open(file, shape)) is not None:  # another process was first
+                return stored
             if file.exists():
                 _LOG.warning("%s is damaged; its activations are extracted again.", file)
             runner = open_engine(backbone, engine=engine, device=device, size=framing.crop)
-            with _Part(file, shape) as part, bar("Extracting activations", len(images)) as advance:
+            with closing(_Part(file, shape)) as part, bar("Extracting activations", len(images)) as advance:
                 advance(part.rows)
                 for _, rows in stream(runner, images, framing, start=part.rows, flip=flip, batch=batch):
                     part.append(rows)
                     advance(len(rows))
-            write_json(
-                file.with_suffix(".json"), {"name": backbone.name, "engine": runner.name, "shape": shape, **what}
-            )
+            facts = {"name": backbone.name, "engine": runner.name, "shape": shape, **what}
+            write_json(file.with_suffix(".json"), facts)
             part.finish()
-        found = _open(file, shape)
-        assert found is not None
-        return found
+        stored = _open(file, shape)
+        assert stored is not None
+        return stored
 
 
 @final
 class _Part:
-    """A .npy file under way: its header, then `rows` whole rows."""
+    """A .npy file that is being written: its header, then `rows` whole rows."""
 
     def __init__(self, file: Path, shape: tuple[int, int]) -> None:
-        self.file = file
-        self.path = file.with_suffix(".part")
-        self.row_bytes = 4 * shape[1]
-        self.header = _header(shape)
-        self.rows = 0
-
-    def __enter__(self) -> _Part:
-        try:
+        self.file, self.path, self.rows = file, file.with_suffix(".part"), 0
+        header, row_bytes = _header(shape), 4 * shape[1]
+        with self._refusals():
             self.path.touch()
-            self._file = self.path.open("r+b")
-            if self._file.read(len(self.header)) == self.header:
-                size = self._file.seek(0, os.SEEK_END)
-                self.rows = (size - len(self.header)) // self.row_bytes
+            self._target = self.path.open("r+b")
+            if self._target.read(len(header)) == header:
+                self.rows = (self._target.seek(0, os.SEEK_END) - len(header)) // row_bytes
             else:
-                self._file.seek(0)
-                self._file.write(self.header)
-            self._file.truncate(len(self.header) + self.rows * self.row_bytes)
-            self._file.seek(0, os.SEEK_END)
-        except OSError as error:
-            raise self._failed(error) from error
-        return self
+                self._target.seek(0)
+                self._target.write(header)
+            self._target.truncate(len(header) + self.rows * row_bytes)
+            self._target.seek(0, os.SEEK_END)
 
     def append(self, rows: Tensor) -> None:
         """Write rows [n d] so that they outlive the process and the machine."""
-        try:
-            self._file.write(rows.contiguous().numpy().tobytes())
-            self._file.flush()
-            os.fsync(self._file.fileno())
-        except OSError as error:
-            raise self._failed(error) from error
+        with self._refusals():
+            self._target.write(rows.contiguous().numpy().tobytes())
+            self._target.flush()
+            os.fsync(self._target.fileno())
         self.rows += len(rows)
+
+    def close(self) -> None:
+        """Stop writing."""
+        self._target.close()
 
     def finish(self) -> None:
         """Give the file its name: from now on it is whole."""
-        try:
+        with self._refusals():
             self.path.replace(self.file)
+
+    @contextmanager
+    def _refusals(self) -> Iterator[None]:
+        """Turn what the system refuses inside this block into a sentence."""
+        try:
+            yield
         except OSError as error:
-            raise self._failed(error) from error
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
-
-    def _failed(self, error: OSError) -> StorageError:
-        why = "the disk is full" if error.errno == errno.ENOSPC else str(error)
-        return StorageError(
-            f"Activations cannot be written to {self.path}: {why}. The {self.rows} rows before are kept."
-        )
+            why = "the disk is full" if error.errno == errno.ENOSPC else str(error)
+            raise StorageError(
+                f"Activations cannot be written to {self.path}: {why}. The {self.rows} rows before are kept."
+            ) from error
 
 
 def _open(file: Path, shape: tuple[int, int]) -> Tensor | None:

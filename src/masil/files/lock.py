@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from masil.errors import StorageError
-from masil.files.files import cannot_write
+from masil.files.atomic import cannot_write
 
 
 @contextmanager

@@ -1,24 +1,15 @@
-"""Which device, precision, instruction set, threads and engine really work here, and which is fastest: by trying."""
+"""Which device, precision, instruction set and threads really work here, and which are fastest: found by trying."""
 
-from masil.hardware.device import autocast, resolve_device, set_threads
-from masil.hardware.hardware import Hardware
-from masil.hardware.machine import cpu_model, memory, torch_build, torch_version, usable_cores
-from masil.hardware.probe import compile_pays, probe
-from masil.hardware.process import note_setting, precision, prepare
-
-__all__ = [
-    "Hardware",
-    "autocast",
-    "compile_pays",
-    "cpu_model",
-    "memory",
-    "note_setting",
-    "precision",
-    "prepare",
-    "probe",
-    "resolve_device",
-    "set_threads",
-    "torch_build",
-    "torch_version",
-    "usable_cores",
-]
+from masil.hardware.compile import compile_pays
+from masil.hardware.decide import Hardware
+from masil.hardware.device import (
+    note_limit,
+    precision,
+    prepare,
+    probe,
+    remember,
+    resolve_device,
+    set_threads,
+    time_in_turn,
+)
+from masil.hardware.machine import cpu_model, machine_key, memory, torch_build, torch_version, usable_cores

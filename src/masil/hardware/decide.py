@@ -1,152 +1,198 @@
-"""From what the trials found to one answer: of what survives with right numbers, the fastest."""
+"""Try this machine in child processes, and decide: of all that survives with right numbers, the fastest is taken."""
+
+from __future__ import annotations
 
 import math
+import os
 import platform
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import final
+from typing import Any, Literal, final, get_args
 
-from masil.hardware.child import START, Outcome
-from masil.hardware.hardware import ISA_LADDER, LOAD, PRECISIONS, Hardware
-from masil.hardware.machine import key, load, torch_version, usable_cores
+from masil.errors import InputError
+from masil.files import Child
+from masil.hardware.machine import BUSY, load, machine_key, torch_version, usable_cores
 
-# Ask for a trial by its arguments, under a oneDNN instruction set or, for None, as the machine is.
-Ask = Callable[[list[str], str | None], Outcome]
-
-MARGIN = 1.1  # what costs accuracy, instructions or compilation must be faster by this factor to be chosen
+Device = Literal["cpu", "cuda", "mps"]
+Precision = Literal["float32", "bfloat16"]
+Isa = Literal["AVX512_CORE_FP16", "AVX512_CORE", "AVX2"]  # oneDNN's instruction sets from most to least
 STAGES = ("matrix product", "convolution", "training")
+ISA_VARIABLES = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")  # oneDNN reads both names, the first one first
+LOAD = "load per core before the trials"  # the name of a measurement
+MARGIN = 1.1  # what costs accuracy, instructions or compilation must be faster by this factor to be chosen
+
+COMMAND = (sys.executable or "python", "-m", "masil.hardware.trials")
+START = "starting torch"  # the stage before the first one that the child announces
+START_LIMIT = 120.0  # seconds; importing torch from a cold network disk is slow
+STAGE_LIMIT = 30.0  # seconds for each further stage; on an idle machine it takes a fraction of one
+TRIAL_MARK = "MASIL_TRIAL"  # tells `prepare` in the child to leave the environment as the parent made it
+# The answer is about the machine, so the user's own limits are not passed on to trials.
+_NOT_PASSED_ON = (*ISA_VARIABLES, "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+
+Figures = Mapping[str, Any]
+# Ask for a trial by its arguments, under a oneDNN instruction set or, for None, as the machine is.
+Ask = Callable[[list[str], str | None], "Outcome"]
 
 
 @final
 @dataclass(frozen=True)
-class _Choice:
-    """The best way to compute on one device."""
+class Hardware:
+    """What really works on this machine, and which of it is fastest."""
 
-    precision: str
-    speed: float  # training images per second
-    isa: str | None = None
+    device: Device  # the fastest that survived
+    precisions: Mapping[Device, Precision]  # the fastest that trains rightly; a device that failed is not in it
+    onednn_isa: Isa | None = None  # ONEDNN_MAX_CPU_ISA under which the processor survives; None = leave alone
+    threads: int = 1
+    settled: bool = True  # False: not even float32 could be tried to its end, so it is assumed and will be tried again
+    measurements: Mapping[str, float] = field(default_factory=dict)
+    failures: Mapping[str, str] = field(default_factory=dict)  # what was tried -> how it ended
+    torch: str = field(default_factory=torch_version)
+    key: str = field(default_factory=machine_key)
+    when: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+
+    def __post_init__(self) -> None:
+        if self.threads < 1:
+            raise InputError(f"'threads' cannot be {self.threads}.")
+
+    @property
+    def precision(self) -> Precision:
+        """The fastest precision that trains rightly on `device`."""
+        return self.precisions.get(self.device, "float32")
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether other work went on during the trials, so that they measured on one thread."""
+        return self.measurements.get(LOAD, 0.0) > BUSY
 
 
 @final
-@dataclass
-class _Log:
-    """Every figure and every failure of the trials, under names that people can read."""
+@dataclass(frozen=True)
+class Outcome:
+    """What a trial measured until it ended, and how those stages ended that measured nothing."""
 
-    measurements: dict[str, float] = field(default_factory=dict)
-    failures: dict[str, str] = field(default_factory=dict)
+    figures: Mapping[str, Figures]  # by stage
+    failures: Mapping[str, str]
+    conclusive: bool = True  # False if it never started or ran out of time: that may be no fault of the hardware
 
-    def note(self, device: str, outcome: Outcome, isa: str | None = None) -> None:
-        suffix = f" ({isa})" if isa else ""
-        for stage, figures in outcome.found.items():
-            for unit in figures:
-                value = _number(outcome, stage, unit)
-                if value is not None:
-                    self.measurements[f"{device} {stage} {unit}{suffix}"] = round(value, 2)
-        self.failures |= {f"{device} {stage}{suffix}": ended for stage, ended in outcome.failures.items()}
+    def number(self, stage: str, unit: str) -> float | None:
+        """Give a figure if it is one: a child may say anything."""
+        value = self.figures.get(stage, {}).get(unit)
+        return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+
+    def speed(self, precision: Precision) -> float | None:
+        """Give training images per second, if every stage of that precision came through with right numbers."""
+        came_through = all(f"{precision} {stage}" in self.figures for stage in STAGES)
+        return self.number(f"{precision} training", "images/s") if came_through else None
+
+    @property
+    def survived(self) -> bool:
+        """Whether both precisions came through."""
+        return self.speed("float32") is not None and self.speed("bfloat16") is not None
+
+    @property
+    def best(self) -> tuple[Precision, float] | None:
+        """The precision to take and its speed: float32, unless bfloat16 is clearly faster; None without float32."""
+        exact, short = self.speed("float32"), self.speed("bfloat16")
+        if exact is None:
+            return None
+        return ("bfloat16", short) if short and short > MARGIN * exact else ("float32", exact)
+
+
+def run_trial(
+    arguments: Sequence[str], isa: str | None = None, command: Sequence[str] = COMMAND, *,
+    limit: float | None = None, extra: Mapping[str, str] | None = None,
+) -> Outcome:  # fmt: skip
+    """Run one trial under the oneDNN instruction set `isa` (None: as the machine is) and collect its answers.
+
+    The child sends {"begin": stage}; then {"stage": stage, …} with figures, or with an "error"; at the end
+    {"done": True}. The stage begun last is the one that failed if the child dies, takes more than `limit` seconds over
+    it, or leaves without being done.
+    """
+    environment = {name: value for name, value in os.environ.items() if name not in _NOT_PASSED_ON}
+    environment |= {TRIAL_MARK: "1", **(extra or {})} | ({} if isa is None else {ISA_VARIABLES[0]: isa})
+    try:
+        child = Child([*command, *arguments], environment, group=True)
+    except OSError as error:
+        return Outcome({}, {START: f"could not be started ({error})"}, conclusive=False)
+    figures: dict[str, Figures] = {}
+    failures: dict[str, str] = {}
+    stage, patience, begun = START, START_LIMIT, time.monotonic()
+    with child:
+        while True:
+            try:
+                message = child.receive(begun + patience - time.monotonic())
+            except (EOFError, TimeoutError) as error:
+                grace = 2.0 if isinstance(error, EOFError) else 0.0  # it closes its output a moment before it ends
+                ended = child.ended(grace, unfinished=" before it was done")
+                failures[stage] = ended or f"gave no answer within {patience:g} s"
+                conclusive = ended is not None and (stage != START or child.process.returncode < 0)
+                return Outcome(figures, failures, conclusive)
+            match message:
+                case {"begin": str(stage)}:
+                    begun, patience = time.monotonic(), limit or STAGE_LIMIT
+                case {"stage": str(named), "error": str(sentence)}:
+                    failures[named] = sentence
+                case {"stage": str(named)}:
+                    figures[named] = message
+                case {"done": True}:
+                    return Outcome(figures, failures)
 
 
 def decide(ask: Ask) -> Hardware:
-    """Try this machine and decide device, precisions, oneDNN's instruction set, threads and engine."""
-    log = _Log()
-    log.measurements[LOAD] = round(load(), 2)
-    tried = _try_cpu(ask, log)
-    plain = tried[None]
-    cpu = _choose(tried)
-    isa = cpu.isa if cpu else None
-    choices = {"cpu": cpu} if cpu else {}
-    settled = cpu is not None or any(outcome.conclusive for outcome in tried.values())
+    """Try this machine and decide device, precisions, oneDNN's instruction set and threads."""
+    measurements = {LOAD: round(load(), 2)}
+    cpu = _try_cpu(ask)
+    isa = _choose_isa(cpu)
+    outcomes: dict[tuple[Device, Isa | None], Outcome] = {("cpu", tried): outcome for tried, outcome in cpu.items()}
+    for device in cpu[None].figures.get(START, {}).get("devices", ()):
+        outcomes[device, None] = ask(["train", device], isa)
+    choices = {
+        device: outcome.best
+        for (device, tried), outcome in outcomes.items()
+        if outcome.best and (device != "cpu" or tried == isa)
+    }
+    settled = "cpu" in choices or any(outcome.conclusive for outcome in cpu.values())
     if not settled:
-        choices["cpu"] = _Choice("float32", 0.0)
-    for device in plain.found.get(START, {}).get("devices", ()):
-        outcome = ask(["train", device], isa)
-        log.note(device, outcome)
-        if choice := _best(outcome):
-            choices[device] = choice
-    fastest = max(choices, key=lambda name: choices[name].speed, default="cpu")
+        choices["cpu"] = ("float32", 0.0)
+    failures: dict[str, str] = {}
+    for (device, tried), outcome in outcomes.items():
+        suffix = f" ({tried})" if tried else ""
+        for stage, figures in outcome.figures.items():
+            for unit in figures:
+                if (value := outcome.number(stage, unit)) is not None:
+                    measurements[f"{device} {stage} {unit}{suffix}"] = round(value, 2)
+        failures |= {f"{device} {stage}{suffix}": ended for stage, ended in outcome.failures.items()}
+    threads = cpu[isa].number("threads", "fastest") or 0
     return Hardware(
-        device=fastest,
-        precisions={name: choice.precision for name, choice in choices.items()},
+        device=max(choices, key=lambda device: choices[device][1], default="cpu"),
+        precisions={device: precision for device, (precision, _) in choices.items()},
         onednn_isa=isa,
-        threads=_threads(tried[isa]),
-        engine=_engine(ask, isa, log) if fastest == "cpu" and cpu else "torch",
-        torch=torch_version(),
-        key=key(),
-        when=datetime.now(UTC).isoformat(timespec="seconds"),
+        threads=int(threads) if threads >= 1 else usable_cores(),
         settled=settled,
-        measurements=log.measurements,
-        failures=log.failures,
-    )  # fmt: skip
+        measurements=measurements,
+        failures=failures,
+    )
 
 
-def decide_compile(hardware: Hardware, ask: Ask) -> Hardware:
-    """Try `torch.compile` on one training step and add whether it works and pays."""
-    outcome = ask(["compile", hardware.device, hardware.precision], hardware.onednn_isa)
-    log = _Log(dict(hardware.measurements), dict(hardware.failures))
-    log.note(hardware.device, outcome)
-    eager, compiled = (_number(outcome, stage, "ms") for stage in ("eager step", "compiled step"))
-    pays = eager is not None and compiled is not None and compiled * MARGIN <= eager
-    return replace(hardware, compile=pays, measurements=log.measurements, failures=log.failures)
-
-
-def _try_cpu(ask: Ask, log: _Log) -> Mapping[str | None, Outcome]:
+def _try_cpu(ask: Ask) -> dict[Isa | None, Outcome]:
     """Train as the machine is and, if something of that is deadly or wrong, under ever fewer instructions.
 
     What ran out of time says nothing about instructions: the machine may have been busy.
     """
-    tried: dict[str | None, Outcome] = {None: ask(["train", "cpu"], None)}
-    plain = tried[None]
-    failed = plain.conclusive and START not in plain.failures and not _survives_all(plain)
-    if failed and platform.machine().lower() in ("x86_64", "amd64"):
-        tried |= {isa: ask(["train", "cpu"], isa) for isa in ISA_LADDER}
-    for isa, outcome in tried.items():
-        log.note("cpu", outcome, isa)
-    return tried
+    plain = ask(["train", "cpu"], None)
+    failed = plain.conclusive and START not in plain.failures and not plain.survived
+    fewer = get_args(Isa) if failed and platform.machine().lower() in ("x86_64", "amd64") else ()
+    return {None: plain} | {isa: ask(["train", "cpu"], isa) for isa in fewer}
 
 
-def _choose(tried: Mapping[str | None, Outcome]) -> _Choice | None:
-    """Choose the fastest setting under which everything survives, or else the fastest under which float32 does."""
-    whole = {isa: outcome for isa, outcome in tried.items() if _survives_all(outcome)}
-    best: _Choice | None = None
-    for isa, outcome in (whole or tried).items():
-        choice = _best(outcome)
-        if choice and (best is None or choice.speed > MARGIN * best.speed):
-            best = replace(choice, isa=isa)
-    return best
-
-
-def _best(outcome: Outcome) -> _Choice | None:
-    """Choose the precision of one trial: float32, unless bfloat16 is clearly faster. Without float32 nothing works."""
-    speeds = {precision: _speed(outcome, precision) for precision in PRECISIONS}
-    exact, short = speeds["float32"], speeds["bfloat16"]
-    if exact is None:
-        return None
-    return _Choice("bfloat16", short) if short and short > MARGIN * exact else _Choice("float32", exact)
-
-
-def _survives_all(outcome: Outcome) -> bool:
-    return all(_speed(outcome, precision) is not None for precision in PRECISIONS)
-
-
-def _speed(outcome: Outcome, precision: str) -> float | None:
-    """Give training images per second, if every stage of that precision came through with right numbers."""
-    came_through = all(f"{precision} {stage}" in outcome.found for stage in STAGES)
-    return _number(outcome, f"{precision} training", "images/s") if came_through else None
-
-
-def _threads(outcome: Outcome) -> int:
-    found = _number(outcome, "threads", "fastest")
-    return int(found) if found and found >= 1 else usable_cores()
-
-
-def _engine(ask: Ask, isa: str | None, log: _Log) -> str:
-    outcome = ask(["engine"], isa)
-    log.note("cpu", outcome)
-    torch, onnxruntime = (_number(outcome, f"{name} inference", "images/s") for name in ("torch", "onnxruntime"))
-    return "onnxruntime" if onnxruntime is not None and onnxruntime >= (torch or 0.0) else "torch"
-
-
-def _number(outcome: Outcome, stage: str, unit: str) -> float | None:
-    """Give a figure if it is one: a child may say anything."""
-    value = outcome.found.get(stage, {}).get(unit)
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+def _choose_isa(by_isa: Mapping[Isa | None, Outcome]) -> Isa | None:
+    """Choose the clearly fastest setting under which everything survives, or else under which float32 does."""
+    survivors = {isa: outcome for isa, outcome in by_isa.items() if outcome.survived}
+    fastest, speed = None, 0.0
+    for isa, outcome in (survivors or by_isa).items():
+        if outcome.best and outcome.best[1] > MARGIN * speed:
+            fastest, speed = isa, outcome.best[1]
+    return fastest

@@ -1,25 +1,131 @@
-"""Where to compute and how: the device by name, the precision and the threads that this machine was found good for."""
+"""What of the machine's answer holds in this process: oneDNN's instruction set, device, precision, threads.
+
+oneDNN reads ONEDNN_MAX_CPU_ISA when it is first used, not when torch is imported: setting it after `import torch` and
+before the first convolution takes effect; after a convolution, or even a question such as whether bfloat16 is
+supported, it does not (seen with torch 2.13, oneDNN 3.12, by the instruction set that ONEDNN_VERBOSE=1 prints).
+torch does not tell whether oneDNN has been used. So a limit counts as in force only if it was there before torch;
+otherwise bfloat16, which may be deadly without it, is not used in this process.
+
+A library does not change its host's environment when it is imported. So the limit is set by the command line before
+anything else, and elsewhere when masil makes its first backbone or looks for a device: before its first network runs.
+Whoever wants it earlier, before torch is imported, calls `prepare` there.
+"""
 
 import os
-from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, cast, get_args
 
-from masil.errors import DeviceError, InputError, suggest
-from masil.hardware.answers import known
-from masil.hardware.child import ISA_VARIABLES
-from masil.hardware.hardware import DEVICES, Hardware
-from masil.hardware.probe import probe
-from masil.hardware.process import precision, prepare, setting
+from masil.errors import DeviceError, InputError, StorageError, suggest
+from masil.files import cache_folder, from_json, read_json, to_json, write_json
+from masil.hardware.decide import COMMAND, ISA_VARIABLES, TRIAL_MARK, Device, Hardware, Precision, decide, run_trial
+from masil.hardware.machine import machine_key
 
 if TYPE_CHECKING:
     import torch
+
+DEVICES = get_args(Device)
+_answers: Final[dict[Path, Hardware]] = {}  # so that a cache that cannot be written costs one probe a process, not many
+_limits: Final[set[str | None]] = set()  # under which oneDNN may be working in this process; None = no limit
+
+
+def probe(refresh: bool = False, *, command: Sequence[str] = COMMAND) -> Hardware:
+    """Say what works on this machine and what is fastest, by trying it in child processes the first time it is asked.
+
+    A child that crashes, hangs or raises is an answer. `refresh` tries again even if the answer is known. torch is not
+    imported in this process.
+    """
+    hardware = None if refresh else _known()
+    if hardware is None:
+        from masil.progress import bar
+
+        with bar("Trying out what this machine can do (once)", None):
+            hardware = decide(lambda arguments, isa: run_trial(arguments, isa, command))
+        remember(hardware)
+    _limit(hardware)
+    return hardware
+
+
+def remember(hardware: Hardware) -> None:
+    """Keep an answer: in this process always, for later ones if it is settled and the cache can be written."""
+    _answers[_file()] = hardware
+    if hardware.settled:
+        with suppress(StorageError):
+            write_json(_file(), to_json(hardware))
+
+
+def _known() -> Hardware | None:
+    """Give the answer if there is one already; a file that is damaged or cannot be read is none."""
+    file = _file()
+    if file not in _answers:
+        with suppress(StorageError, InputError):
+            hardware = from_json(Hardware, read_json(file), "hardware answer")
+            if hardware.key == machine_key():
+                _answers[file] = hardware
+    return _answers.get(file)
+
+
+def _file() -> Path:
+    try:
+        folder = cache_folder("hardware")
+    except RuntimeError:  # a user without a home, as in some containers: a place where nothing can be read or written
+        folder = Path(os.devnull)
+    return folder / f"{machine_key()}.json"
+
+
+def prepare() -> None:
+    """Limit oneDNN's instruction set as the probe found right, if it has been asked before. Cheap; never raises.
+
+    The limit is an environment variable of this process and its children. The command line calls this first, and so
+    does the first backbone that is made.
+    """
+    with suppress(Exception):
+        if TRIAL_MARK not in os.environ:
+            note_limit()
+            if hardware := _known():
+                _limit(hardware)
+
+
+def _limit(hardware: Hardware) -> None:
+    """Limit oneDNN's instruction set for this process and its children, unless the user has chosen one."""
+    note_limit()
+    if hardware.onednn_isa is not None and _limit_now() is None:
+        os.environ[ISA_VARIABLES[0]] = hardware.onednn_isa
+        note_limit()
+
+
+def note_limit() -> None:
+    """Note oneDNN's limit of this moment, and change nothing; before torch is imported, it replaces what was noted."""
+    if "torch" not in sys.modules:
+        _limits.clear()
+    elif not _limits:  # torch was there first: what held then is unknown, and no limit is the worst case
+        _limits.add(None)
+    _limits.add(_limit_now())
+
+
+def _limit_now() -> str | None:
+    """Give oneDNN's limit as the environment has it now; None where it has none."""
+    return next((os.environ[name] for name in ISA_VARIABLES if name in os.environ), None)
+
+
+def precision(hardware: Hardware, device: str) -> Precision:
+    """Give the precision to use on a device in this process.
+
+    On the processor it is bfloat16 only if oneDNN surely works under the instruction set that the probe chose.
+    """
+    note_limit()
+    in_force = device != "cpu" or _limits == {hardware.onednn_isa}
+    return hardware.precisions.get(cast("Device", device), "float32") if in_force else "float32"
 
 
 def resolve_device(name: str = "auto") -> "torch.device":
     """Give the device called "auto" (the fastest that works), "cpu", "cuda", "cuda:1" or "mps", if it is there."""
     kind, colon, index = name.strip().lower().partition(":")
     prepare()
-    hardware = probe() if kind == "auto" else known()
+    hardware = probe() if kind == "auto" else _known()
     import torch  # after the probe, so that the instruction set it chose can still take effect
 
     if hardware is not None:
@@ -43,14 +149,29 @@ def resolve_device(name: str = "auto") -> "torch.device":
     return torch.device(f"{kind}:{int(index)}" if colon else kind)
 
 
-def autocast(device: "torch.device | str") -> AbstractContextManager[Any]:
-    """Compute in bfloat16 inside this block if that was found right and faster on this device, else in float32."""
+def _count(kind: str) -> int:
     import torch
 
-    kind = torch.device(device).type
-    if precision(probe(), kind) == "bfloat16":
-        return torch.autocast(kind, dtype=torch.bfloat16)
-    return nullcontext()
+    if kind == "cuda":
+        return torch.cuda.device_count() if torch.cuda.is_available() else 0
+    return int(kind == "cpu" or torch.backends.mps.is_available())
+
+
+def _refuse_deadly(hardware: Hardware) -> None:
+    """Raise, where the next convolution would kill the process even in float32."""
+    if hardware.device not in hardware.precisions:
+        tried, ended = next(iter(hardware.failures.items()))
+        raise DeviceError(
+            f"torch {hardware.torch} does not work on this machine: {tried} {ended}. "
+            "Another build of torch may; after a change, `masil doctor --refresh` tries again."
+        )
+    survives_plain = "cpu float32 training images/s" in hardware.measurements
+    # Our own limit may come after a network that somebody else ran; but without it, that one would have been the end.
+    if hardware.onednn_isa is not None and not survives_plain and _limit_now() != hardware.onednn_isa:
+        raise DeviceError(
+            f"This machine survives torch only with {ISA_VARIABLES[0]}={hardware.onednn_isa}, but '{_limit_now()}' is "
+            "set. Leave the variable out, or set it to that, and start again."
+        )
 
 
 def set_threads(threads: int | None = None) -> int:
@@ -69,30 +190,28 @@ def set_threads(threads: int | None = None) -> int:
     return torch.get_num_threads()
 
 
-def _count(kind: str) -> int:
+def time_in_turn(work: Mapping[str, Callable[[], object]], device: "torch.device", rounds: int = 3) -> dict[str, float]:
+    """Give the seconds that each piece of work takes: the best of `rounds`, after a first round that warms up.
+
+    They take turns, so that what else the machine does meanwhile disturbs all of them, and the best is the least
+    disturbed: noise only ever adds time.
+    """
+    best = dict.fromkeys(work, float("inf"))
+    for rest in range(rounds, -1, -1):
+        for name, piece in work.items():
+            start = time.perf_counter()
+            piece()
+            wait_for(device)
+            if rest < rounds:
+                best[name] = min(best[name], time.perf_counter() - start)
+    return best
+
+
+def wait_for(device: "torch.device") -> None:
+    """Wait until a device has done what it was asked; timing it without this times only the asking."""
     import torch
 
-    match kind:
-        case "cuda":
-            return torch.cuda.device_count() if torch.cuda.is_available() else 0
-        case "mps":
-            return int(torch.backends.mps.is_available())
-        case _:
-            return 1
-
-
-def _refuse_deadly(hardware: Hardware) -> None:
-    """Raise, where the next convolution would kill the process even in float32."""
-    if hardware.device not in hardware.precisions:
-        tried, ended = next(iter(hardware.failures.items()))
-        raise DeviceError(
-            f"torch {hardware.torch} does not work on this machine: {tried} {ended}. "
-            "Another build of torch may; after a change, `masil doctor --refresh` tries again."
-        )
-    survives_plain = "cpu float32 training images/s" in hardware.measurements
-    # Our own limit may come after a network that somebody else ran; but without it, that one would have been the end.
-    if hardware.onednn_isa is not None and not survives_plain and setting() != hardware.onednn_isa:
-        raise DeviceError(
-            f"This machine survives torch only with {ISA_VARIABLES[0]}={hardware.onednn_isa}, but '{setting()}' is "
-            "set. Leave the variable out, or set it to that, and start again."
-        )
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()

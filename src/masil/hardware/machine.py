@@ -1,4 +1,4 @@
-"""What the machine says of itself, read in a few milliseconds without torch. Whether it is true, a probe must try."""
+"""What the system says about this machine, read in a few milliseconds without torch. A probe tries if it is true."""
 
 import hashlib
 import importlib.util
@@ -12,11 +12,11 @@ from functools import cache
 from pathlib import Path
 
 BUSY = 0.5  # from this load per core on, other work disturbs measurements
-PROBE_VERSION = 1  # raised when the trials or the decisions change: older answers are then asked again
+PROBE_VERSION = 2  # raised when the trials or the decisions change: older answers are then asked again
 
 
 @cache
-def key() -> str:
+def machine_key() -> str:
     """Name this machine, its torch and this version of the probe: the same name, the same answer."""
     facts = (
         str(PROBE_VERSION), platform.system(), platform.machine(), platform.release(), cpu_model(), *cpu_flags(),
@@ -74,14 +74,14 @@ def gpu_names() -> list[str]:
     names = []
     with suppress(OSError):
         for file in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
-            found = re.search(r"^Model:\s*(.+)$", file.read_text(errors="replace"), re.MULTILINE)
-            names.append(found[1].strip() if found else "unknown")
+            model = re.search(r"^Model:\s*(.+)$", file.read_text(errors="replace"), re.MULTILINE)
+            names.append(model[1].strip() if model else "unknown")
     return names
 
 
 def torch_version() -> str:
     """Give torch's version from its files: importing it takes a second and may fix oneDNN's instruction set."""
-    return _of_torch("__version__") or "missing"
+    return _torch_fact("__version__") or "missing"
 
 
 def torch_build() -> str:
@@ -89,19 +89,19 @@ def torch_build() -> str:
     if torch_version() == "missing":
         return "missing"
     for name, platform_name in (("cuda", "CUDA"), ("hip", "ROCm"), ("xpu", "XPU")):
-        if version := _of_torch(name):
+        if version := _torch_fact(name):
             return f"{platform_name} {version}"
     return "CPU"
 
 
-def _of_torch(name: str) -> str | None:
+def _torch_fact(name: str) -> str | None:
     """Read a text that torch's version.py assigns; None where there is none, or no torch."""
     with suppress(ImportError, OSError, ValueError):
         spec = importlib.util.find_spec("torch")
         for folder in (spec and spec.submodule_search_locations) or ():
             text = Path(folder, "version.py").read_text(encoding="utf-8")
-            if found := re.search(rf"^{name}\s*(?::[^=]*)?=\s*['\"](.+?)['\"]", text, re.MULTILINE):
-                return found[1]
+            if value := re.search(rf"^{name}\s*(?::[^=]*)?=\s*['\"](.+?)['\"]", text, re.MULTILINE):
+                return value[1]
     return None
 
 

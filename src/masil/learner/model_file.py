@@ -23,7 +23,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from masil.backbones import BACKBONES, Backbone, create
+from masil.backbones import Backbone, can_rebuild, create
 from masil.collapse import Embedding, embedding_from_state
 from masil.concepts import BankRecord, ConceptBank
 from masil.errors import InputError, StorageError
@@ -174,7 +174,7 @@ def _describe_backbone(model: Masil, tensors: dict[str, Tensor]) -> dict[str, An
     described = {"config": config, "fingerprint": backbone.fingerprint()}
     if model.encoder_.packaged:
         return {**described, "weights": "imagenet"}
-    if config["name"] not in BACKBONES:
+    if not can_rebuild(config["name"]):
         return {**described, "weights": "yours"}
     tensors |= {f"backbone.{name}": value for name, value in backbone.state_dict().items()}
     return {**described, "weights": "inside"}

@@ -64,8 +64,8 @@ def test_its_configuration_rebuilds_it(kind: str) -> None:
 @pytest.mark.parametrize("kind", CONFIGS)
 def test_it_runs_on_the_fast_engine(kind: str) -> None:
     backbone = from_transformers(CONFIGS[kind][0](), framing=Framing(SIDE, SIDE))
-    found = open_engine(backbone, engine="onnxruntime", device="cpu").run(PIXELS)
-    torch.testing.assert_close(found, backbone(backbone.preprocess(PIXELS)), atol=1e-4, rtol=1e-3)
+    rows = open_engine(backbone, engine="onnxruntime", device="cpu").run(PIXELS)
+    torch.testing.assert_close(rows, backbone(backbone.preprocess(PIXELS)), atol=1e-4, rtol=1e-3)
 
 
 def test_what_is_pooled() -> None:

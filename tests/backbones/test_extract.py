@@ -1,15 +1,21 @@
 """From images to activations: in order, framed, ahead of the engine, and with a sentence when something is wrong."""
 
 import threading
+from collections.abc import Sequence
 from concurrent.futures import Executor, Future
 
-import numpy as np
 import pytest
 import torch
 
-from masil.backbones import Engine, create, extract, open_engine, refuse_impossible
-from masil.backbones.engine import Load, Underway
-from masil.backbones.extraction import stream
+from masil.backbones import (
+    Engine,
+    PendingActivations,
+    extract,
+    extract_with,
+    open_engine,
+    refuse_impossible,
+    stream,
+)
 from masil.data import ArrayImages, Framing
 from masil.errors import DataError, InputError
 
@@ -17,31 +23,22 @@ SIDE = 16
 CHOICE = {"engine": "torch", "device": "cpu"}
 
 
-def tiny(**options: object):
-    return create("resnet20", width=0.5, framing=(SIDE, SIDE), **options)
-
-
-def images(n: int, height: int = SIDE, width: int = SIDE) -> ArrayImages:
-    pixels = np.random.default_rng(0).integers(0, 256, (n, 3, height, width), dtype=np.uint8)
-    return ArrayImages(pixels, torch.arange(n))
-
-
 @pytest.mark.parametrize("batch", [None, 1, 3, 7, 100])
 @pytest.mark.parametrize("engine", ["torch", "onnxruntime"])
-def test_activations_in_the_order_of_the_images(batch: int | None, engine: str) -> None:
+def test_activations_in_the_order_of_the_images(tiny, images, batch: int | None, engine: str) -> None:
     backbone, given = tiny(), images(7)
     expected = backbone(backbone.preprocess(torch.from_numpy(given.source.pixels))).detach()
-    found = extract(backbone, given, batch=batch, engine=engine, device="cpu")
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+    rows = extract(backbone, given, batch=batch, engine=engine, device="cpu")
+    torch.testing.assert_close(rows, expected, atol=1e-5, rtol=1e-4)
 
 
-def test_images_of_another_size_are_framed() -> None:
+def test_images_of_another_size_are_framed(tiny, images) -> None:
     backbone, given = tiny(), images(3, 40, 30)
     expected = extract(backbone, ArrayImages(given.load(slice(None), backbone.framing).numpy(), given.labels), **CHOICE)
     assert torch.equal(extract(backbone, given, **CHOICE), expected)
 
 
-def test_another_framing_and_mirrored_images() -> None:
+def test_another_framing_and_mirrored_images(tiny, images) -> None:
     backbone, given = tiny(), images(3)
     wide = extract(backbone, given, framing=Framing(24, 20), **CHOICE)
     pixels = given.load(slice(None), Framing(24, 20))
@@ -51,12 +48,12 @@ def test_another_framing_and_mirrored_images() -> None:
     torch.testing.assert_close(mirrored, flipped, atol=1e-5, rtol=1e-4)
 
 
-def test_no_images_no_engine() -> None:
+def test_no_images_no_engine(tiny, images) -> None:
     assert extract(tiny(), images(2).subset([]), device="no such device").shape == (0, 32)
 
 
 @pytest.mark.parametrize(("side", "size"), [(4, 256), (1000, 3), (3000, 1)])
-def test_batches_fit_into_memory(side: int, size: int) -> None:
+def test_batches_fit_into_memory(images, side: int, size: int) -> None:
     class Blank(Watched):
         def load(self, index: slice, framing: Framing) -> torch.Tensor:
             return torch.zeros(index.stop - index.start, 3, 1, 1, dtype=torch.uint8)
@@ -64,12 +61,12 @@ def test_batches_fit_into_memory(side: int, size: int) -> None:
     assert len(next(stream(Echo(), Blank(images(300, 8, 8)), Framing(side, side)))[1]) == size
 
 
-def test_a_batch_of_nothing() -> None:
+def test_a_batch_of_nothing(tiny, images) -> None:
     with pytest.raises(InputError, match="at least one image, not 0"):
         extract(tiny(), images(2), batch=0, **CHOICE)
 
 
-def test_weights_that_have_diverged_are_named_with_the_image() -> None:
+def test_weights_that_have_diverged_are_named_with_the_image(tiny, images) -> None:
     backbone = tiny()
     with torch.no_grad():
         backbone.bn1.weight.fill_(torch.nan)
@@ -91,20 +88,22 @@ class Echo(Engine):
 
 
 class Watched:
-    """Images that say which batches were loaded."""
+    """Images that say which batches were loaded, and of which some cannot be read."""
 
-    def __init__(self, inner: ArrayImages, failing: int | None = None) -> None:
-        self.inner, self.failing = inner, failing
+    def __init__(self, inner: ArrayImages, bad: Sequence[int] = ()) -> None:
+        self.inner, self.bad = inner, bad
         self.loaded: list[int] = []
+        self.sizes: list[int] = []
         self.second = threading.Event()
 
     def __len__(self) -> int:
         return len(self.inner)
 
     def load(self, index: slice, framing: Framing) -> torch.Tensor:
-        if self.failing is not None and index.start >= self.failing:
+        if any(position in self.bad for position in range(index.start, index.stop)):
             raise DataError("b.jpg is damaged or cut short.")
         self.loaded.append(index.start)
+        self.sizes.append(index.stop - index.start)
         if index.start > 0:
             self.second.set()
         return self.inner.load(index, framing)
@@ -113,7 +112,7 @@ class Watched:
         return self.inner.name(position)
 
 
-def test_the_next_batch_is_loaded_while_the_engine_works() -> None:
+def test_the_next_batch_is_loaded_while_the_engine_works(images) -> None:
     watched = Watched(images(6))
     engine = Echo(before=lambda: watched.second.wait(timeout=20) or pytest.fail("nothing was loaded meanwhile"))
     first, rows = next(stream(engine, watched, Framing(SIDE, SIDE), batch=2))
@@ -121,7 +120,7 @@ def test_the_next_batch_is_loaded_while_the_engine_works() -> None:
     assert rows[:, 0].tolist() == watched.inner.source.pixels[:2, 0, 0, 0].tolist()
 
 
-def test_not_everything_is_loaded_at_once() -> None:
+def test_not_everything_is_loaded_at_once(images) -> None:
     watched = Watched(images(40))
     seen: list[int] = []
     for first, _ in stream(Echo(lambda: seen.append(len(watched.loaded))), watched, Framing(SIDE, SIDE), batch=2):
@@ -129,20 +128,38 @@ def test_not_everything_is_loaded_at_once() -> None:
     assert watched.loaded == list(range(0, 40, 2))
 
 
-def test_it_can_begin_anywhere() -> None:
+def test_it_can_begin_anywhere(images) -> None:
     parts = list(stream(Echo(), images(7), Framing(SIDE, SIDE), start=3, batch=2))
     assert [first for first, _ in parts] == [3, 5]
     assert torch.cat([rows for _, rows in parts])[:, 0].tolist() == images(7).source.pixels[3:, 0, 0, 0].tolist()
 
 
-def test_an_image_that_cannot_be_read() -> None:
-    parts = stream(Echo(), Watched(images(6), failing=2), Framing(SIDE, SIDE), batch=2)
+def test_an_image_that_cannot_be_read(images) -> None:
+    parts = stream(Echo(), Watched(images(6), bad=range(2, 6)), Framing(SIDE, SIDE), batch=2)
     assert next(parts)[0] == 0
     with pytest.raises(DataError, match=r"b\.jpg is damaged"):
         next(parts)
 
 
-def test_an_engine_that_is_open_is_used_as_it_is() -> None:
+@pytest.mark.parametrize("engine", ["torch", "onnxruntime"])
+@pytest.mark.parametrize("bad", [(), (3,), (0, 17, 18, 39), range(40)])
+def test_images_that_cannot_be_read_are_noted(tiny, images, engine: str, bad: Sequence[int]) -> None:
+    faults: dict[int, DataError] = {}
+    runner = open_engine(tiny(), engine=engine, device="cpu")
+    rows = extract_with(runner, Watched(images(40), bad), Framing(SIDE, SIDE), faults=faults)
+    good = [i for i in range(40) if i not in bad]
+    torch.testing.assert_close(rows[good], extract(tiny(), images(40).subset(good), **CHOICE), atol=1e-5, rtol=1e-4)
+    assert {i: str(fault) for i, fault in faults.items()} == dict.fromkeys(bad, "b.jpg is damaged or cut short.")
+
+
+def test_the_others_are_read_once(tiny, images) -> None:
+    watched = Watched(images(600), bad=(300,))
+    engine = open_engine(tiny(), engine="onnxruntime", device="cpu")
+    extract_with(engine, watched, Framing(SIDE, SIDE), faults={})
+    assert sum(watched.sizes) < 600 + 256  # at most those that one thread loaded with it, a second time
+
+
+def test_an_engine_that_is_open_is_used_as_it_is(tiny, images) -> None:
     class Ones(Engine):
         size = None
 
@@ -152,15 +169,15 @@ def test_an_engine_that_is_open_is_used_as_it_is() -> None:
     assert torch.equal(extract(tiny(), images(5), engine=Ones(), device="no such device"), torch.ones(5, 32))
 
 
-def test_what_nobody_waits_for_is_given_up() -> None:
+def test_what_nobody_waits_for_is_given_up(images) -> None:
     begun: list[Future[torch.Tensor]] = []
 
     class Slow(Echo):
-        def begin(self, load: Load, n: int, loader: Executor) -> Underway:
+        def begin(self, load, n: int, loader: Executor) -> PendingActivations:
             begun.append(Future())
             if len(begun) == 1:
                 begun[0].set_result(load(slice(0, n))[:, 0, 0, :1].float())
-            return Underway([begun[-1]], torch.cat)
+            return PendingActivations([begun[-1]], torch.cat)
 
     parts = stream(Slow(), images(20), Framing(SIDE, SIDE), batch=2)
     next(parts)
@@ -168,11 +185,11 @@ def test_what_nobody_waits_for_is_given_up() -> None:
     assert [one.cancelled() for one in begun] == [False, True, True]
 
 
-def test_the_engine_of_every_core_keeps_order_and_names_what_cannot_be_read() -> None:
+def test_the_engine_of_every_core_keeps_order_and_names_what_cannot_be_read(tiny, images) -> None:
     pytest.importorskip("onnxruntime")
     backbone = tiny()
     engine = open_engine(backbone, engine="onnxruntime", device="cpu")
-    parts = stream(engine, Watched(images(40), failing=16), Framing(SIDE, SIDE), batch=8)
+    parts = stream(engine, Watched(images(40), bad=range(16, 40)), Framing(SIDE, SIDE), batch=8)
     rows = torch.cat([next(parts)[1], next(parts)[1]])
     expected = extract(backbone, images(16), **CHOICE)
     torch.testing.assert_close(rows, expected, atol=1e-5, rtol=1e-4)
@@ -181,9 +198,9 @@ def test_the_engine_of_every_core_keeps_order_and_names_what_cannot_be_read() ->
     assert len(extract(backbone, images(1), engine=engine)) == 1
 
 
-def test_of_several_rows_an_image_the_image_is_named() -> None:
+def test_of_several_rows_an_image_the_image_is_named(images) -> None:
     rows = torch.ones(6, 4)
-    refuse_impossible(rows, images(4), 1, each=2)
+    refuse_impossible(rows, images(4), 1, rows_per_image=2)
     rows[3, 0] = -1
     with pytest.raises(InputError, match=r"image 'array\[2\]' are not all finite and >= 0, the smallest is -1"):
-        refuse_impossible(rows, images(4), 1, each=2)
+        refuse_impossible(rows, images(4), 1, rows_per_image=2)

@@ -4,6 +4,8 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
+from masil.wording import plural as plural  # its place until every room takes it from masil.wording
+
 T = TypeVar("T")
 
 
@@ -35,7 +37,7 @@ class UnknownNameError(MasilError, KeyError):
 
 
 class NoEffectWarning(UserWarning):
-    """A setting was given that nothing depends on, beside the other settings."""
+    """A setting was given that has no effect beside the other settings."""
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
@@ -53,8 +55,3 @@ def lookup(kind: str, name: str, table: Mapping[str, T]) -> T:
     if name in table:
         return table[name]
     raise UnknownNameError(f"There is no {kind} called '{name}'; {suggest(name, table)}")
-
-
-def plural(count: int, what: str) -> str:
-    """Give a number of things: '1 class', '2 classes'."""
-    return f"{count:,} {what}{'' if count == 1 else 'es' if what.endswith('ss') else 's'}"

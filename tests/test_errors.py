@@ -1,6 +1,7 @@
 import pytest
 
-from masil.errors import InputError, MasilError, UnknownNameError, lookup, plural, suggest
+from masil.errors import InputError, MasilError, UnknownNameError, lookup, suggest
+from masil.wording import duration, percent, plural
 
 
 def test_a_near_miss_is_suggested_whatever_its_case() -> None:
@@ -23,6 +24,14 @@ def test_the_family_is_also_what_python_expects() -> None:
     assert all(issubclass(kind, MasilError) for kind in (UnknownNameError, InputError))
 
 
-def test_plurals() -> None:
+def test_numbers_in_words() -> None:
     assert [plural(n, "class") for n in (0, 1, 2)] == ["0 classes", "1 class", "2 classes"]
     assert plural(1500, "photo") == "1,500 photos"
+    assert [percent(share) for share in (0.5, None)] == ["50.0 %", "–"]
+    assert [duration(seconds) for seconds in (42.4, 59.7, 200, 3900)] == [
+        "42 s",
+        "1 min 00 s",
+        "3 min 20 s",
+        "1 h 05 min",
+    ]
+    assert duration(4.24, digits=1) == "4.2 s"

@@ -3,13 +3,13 @@ import io
 import pytest
 from rich.console import Console
 
-from masil.progress import bar, progress, quiet, track
+from masil.progress import bar, quiet, track
 
 
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     screen = io.StringIO()
-    monkeypatch.setattr(progress, "CONSOLE", Console(file=screen, force_terminal=True, width=100))
+    monkeypatch.setattr("masil.progress.CONSOLE", Console(file=screen, force_terminal=True, width=100))
     return screen
 
 
@@ -31,6 +31,6 @@ def test_silence_off_a_terminal_and_on_request(monkeypatch: pytest.MonkeyPatch, 
         assert list(track([1], "Hidden")) == [1]
     assert terminal.getvalue() == ""
     plain = io.StringIO()
-    monkeypatch.setattr(progress, "CONSOLE", Console(file=plain))
+    monkeypatch.setattr("masil.progress.CONSOLE", Console(file=plain))
     assert list(track([1], "Hidden")) == [1]
     assert plain.getvalue() == ""

@@ -1,10 +1,9 @@
-"""A file is either the old one or the new one, never half of either, whenever the process dies."""
+"""Files that are written whole or not at all, whenever the process dies; checksums; where caches live."""
 
 import errno
 import hashlib
 import json
 import os
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -67,15 +66,12 @@ def digest(source: Path, algorithm: str = "sha256") -> str:
 
 def cache_folder(*parts: str) -> Path:
     """Give masil's cache folder (`MASIL_CACHE`, else the platform's usual place), or a place inside it."""
-    if chosen := os.environ.get("MASIL_CACHE"):
-        root = Path(chosen).expanduser()
-    elif sys.platform == "win32":
-        root = Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "masil" / "cache"
-    elif sys.platform == "darwin":
-        root = Path.home() / "Library" / "Caches" / "masil"
-    else:
-        root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "masil"
-    return root.joinpath(*parts)
+    root = os.environ.get("MASIL_CACHE")
+    if not root:
+        from platformdirs import user_cache_dir  # `masil --help` comes by here
+
+        root = user_cache_dir("masil", appauthor=False)
+    return Path(root).expanduser().joinpath(*parts)
 
 
 def _umask() -> int:
