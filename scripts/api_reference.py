@@ -94,11 +94,24 @@ def resolve(name: str, start: str) -> Found | None:
     return resolve(name, here.imports[name]) if name in here.imports else None
 
 
+def offered(room: str) -> list[str]:
+    """Give the names of a room's door: those in `__all__`, and without one all that it imports from its own files."""
+    statement = module(room).find("__all__")
+    if isinstance(statement, ast.Assign):
+        return [name for name in ast.literal_eval(statement.value) if not name.startswith("__")]
+    return sorted(
+        {
+            alias.name  # an old name that an `as` gives is left out
+            for part in module(room).tree.body
+            if isinstance(part, ast.ImportFrom) and (part.module or "").startswith("masil")
+            for alias in part.names
+        }
+    )
+
+
 def door(room: str) -> list[Found]:
     """Give what a room offers: constants, classes, functions, each in the order of the alphabet."""
-    statement = module(room).find("__all__")
-    assert isinstance(statement, ast.Assign), f"{room} has no __all__"
-    names = [name for name in ast.literal_eval(statement.value) if not name.startswith("__")]
+    names = offered(room)
     found = [resolve(name, room) for name in names]
     kinds = (ast.ClassDef, ast.FunctionDef)
     order = sorted(
