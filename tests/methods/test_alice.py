@@ -3,7 +3,6 @@ import torch
 from scipy.stats import beta
 from torch.nn import functional
 
-from masil.collapse import cosine_cross_entropy
 from masil.errors import InputError
 from masil.methods import Alice, Samples
 from masil.methods.alice import AliceLoss, central_means, fused, fusion_shares
@@ -33,12 +32,15 @@ def test_fused_rows_become_the_virtual_class_of_their_pair(shape: tuple[int, ...
     assert torch.equal(unchanged, labels)
 
 
-def test_a_share_of_the_rows_is_fused() -> None:
+def test_a_share_of_the_rows_is_fused_and_pairs_begin_halfway() -> None:
     labels = torch.arange(1000)
     _, virtual = fused(torch.zeros(1000, 1), labels, 0.3, 1000, seeded(1))
     assert 0.25 < float((virtual >= 1000).float().mean()) < 0.35
-    assert AliceLoss(fused=0.5).virtual_classes(4) == 4 + 6
-    assert AliceLoss(fused=0.0).virtual_classes(4) == 4
+    means = torch.rand(4, 3, generator=seeded())
+    loss = AliceLoss(fused=0.5)
+    assert len(loss.starts(means)) == loss.virtual_classes(4) == 10
+    torch.testing.assert_close(loss.starts(means)[4:6], (means[:1] + means[1:3]) / 2)
+    assert AliceLoss(fused=0.0).virtual_classes(4) == len(AliceLoss(fused=0.0).starts(means)) == 4
     with pytest.raises(InputError, match="A share 1.5 of the images is to be fused"):
         AliceLoss(fused=1.5)
 
@@ -64,14 +66,11 @@ def test_central_means_leave_out_what_is_far_from_the_centre() -> None:
     assert torch.allclose(central_means(z, labels, 99)[0], z[labels == 0].mean(0))
 
 
-def test_the_projector_stands_under_the_class_vectors_and_is_dropped(task) -> None:
-    loss = AliceLoss(width=8).build(6, 10, seeded())
-    a, labels = torch.rand(12, 6, generator=seeded(1)), torch.arange(12) % 4
-    assert loss.class_vectors(4).shape == (4, 8)
-    assert loss.vectors is not None
-    expected = cosine_cross_entropy(loss.projector(a), loss.vectors, labels, 30.0, 0.4)
-    torch.testing.assert_close(loss(a, labels, labels, torch.ones(12)), expected)
-    base = Samples(a, labels=labels)
-    method = Alice()
-    method.fit(base, task(4))
-    torch.testing.assert_close(method.geometry(base)[0], functional.normalize(a))
+def test_without_virtual_classes_only_real_ones_are_trained(task) -> None:
+    labels = torch.arange(3).repeat(10)
+    base = Samples(torch.rand(30, 6, generator=seeded()) + torch.eye(3, 6)[labels], labels=labels)
+    with_them, without = Alice(), Alice(virtual=False)
+    for method in (with_them, without):
+        method.fit(base, task(3))
+        assert method.predict(base).equal(labels)
+    assert not torch.allclose(with_them.g.matrix, without.g.matrix, atol=1e-4)

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from masil.collapse import dot_regression
 from masil.methods import LearnableCe, MasilPaper, NcCe, NcEtfCf, NcFscil, Queries, Samples
 from masil.methods.nc_fscil import FineTuned, _rate
 
@@ -134,34 +133,3 @@ def test_earlier_novel_means_are_replayed_as_often_as_there_have_been_sessions(
         for label in (8, 9, 10):
             method.learn(clusters(range(label, label + 1), 5, label))
         assert replayed == expected
-
-
-def test_a_session_weighs_classes_alike_and_mixes_embeddings_where_it_is_asked_to() -> None:
-    method = NcFscil(even=True)
-    method.generator = torch.Generator().manual_seed(0)
-    z = torch.randn(6, 4, generator=method.generator)
-    vectors = torch.eye(3, 4)
-    labels = torch.tensor([0, 0, 0, 0, 1, 2])
-    errors = ((functional.normalize(z) * vectors[labels]).sum(1) - 1).square()
-    per_class = torch.stack([errors[labels == label].mean() for label in range(3)])
-    torch.testing.assert_close(method._session_loss(z, vectors, labels), 5 * per_class.mean())
-    plain = NcFscil()
-    plain.generator = method.generator
-    torch.testing.assert_close(plain._session_loss(z, vectors, labels), dot_regression(z, vectors[labels]))
-    mixing = NcFscil(mixed=1.0)
-    mixing.generator = torch.Generator().manual_seed(1)
-    torch.rand((), generator=(same := torch.Generator().manual_seed(1)))
-    order = torch.randperm(6, generator=same)
-    both = (z + z[order]) / 2
-    expected = (dot_regression(both, vectors[labels]) + dot_regression(both, vectors[labels[order]])) / 2
-    torch.testing.assert_close(mixing._session_loss(z, vectors, labels), expected)
-
-
-def test_each_session_has_its_number_of_steps(task, monkeypatch: pytest.MonkeyPatch) -> None:
-    method = NcFscil(steps=5, session_steps=(3, 4))
-    method.fit(clusters(range(8), 20, 1), task(8, 4))
-    steps = []
-    monkeypatch.setattr(method, "_train", lambda rows, labels, count, lr: steps.append(count))
-    for label in (8, 9, 10):
-        method.learn(clusters(range(label, label + 1), 5, label))
-    assert steps == [3, 4, 4]

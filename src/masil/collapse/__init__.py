@@ -7,7 +7,7 @@ from masil.collapse.linear import LinearMap, balanced_factors
 from masil.collapse.losses import cosine_cross_entropy, dot_regression
 from masil.collapse.measures import NCMeasures, nc_measures
 from masil.collapse.moments import class_means
-from masil.collapse.projection import Projection, drawn_linear
+from masil.collapse.projection import Projection
 from masil.collapse.whitening import Whitening
 
 __all__ = [
@@ -22,7 +22,6 @@ __all__ = [
     "class_means",
     "cosine_cross_entropy",
     "dot_regression",
-    "drawn_linear",
     "embedding_from_state",
     "nc_measures",
     "orthogonal_frame",

@@ -1,17 +1,18 @@
 """ALICE: a margin makes base classes compact, virtual classes make the features diverse (Peng et al. 2022)."""
 
-from dataclasses import dataclass, field
-from typing import ClassVar, Self, final
+from dataclasses import dataclass
+from typing import ClassVar, final
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
-from masil.collapse import class_means, drawn_linear
+from masil.collapse import class_means
 from masil.errors import InputError
-from masil.methods.method import NearestVector, Published, Queries, Samples, Task
+from masil.methods.mapped_means import MappedMeans
+from masil.methods.method import Published
 from masil.protocol import Protocol
-from masil.training import CosineLoss, Recipe
+from masil.training import CosineLoss
 
 NARROW, WIDE = 0.4, 0.6  # the share of the first image in one that is fused of two
 DRAWS = 39  # the median of 39 uniform numbers has the distribution Beta(20, 20)
@@ -30,41 +31,22 @@ class AliceLoss(CosineLoss):
     scale: float = 30.0
     margin: float = 0.4
     fused: float = 0.5
-    width: int = 2048  # of the projector, behind which the class vectors are; it is dropped after the base session
-    projector: nn.Sequential = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 <= self.fused <= 1:
             raise InputError(f"A share {self.fused} of the images is to be fused, but a share lies in [0, 1].")
 
-    def build(self, features: int, classes: int, generator: torch.Generator) -> Self:
-        """Draw the class vectors and the projector."""
-        super().build(self.width, classes, generator)
-        self.projector = nn.Sequential(
-            drawn_linear(features, self.width, True, generator),
-            nn.BatchNorm1d(self.width),
-            nn.ReLU(),
-            drawn_linear(self.width, self.width, True, generator),
-            nn.BatchNorm1d(self.width, affine=False),
-        )
-        return self
-
-    def embed(self, activations: Tensor) -> Tensor:
-        """Run the projector."""
-        projected: Tensor = self.projector(activations)
-        return projected
-
-    def forward(self, activations: Tensor, labels: Tensor, partners: Tensor, lam: Tensor) -> Tensor:
-        """Compare what the projector gives with the class vectors."""
-        return super().forward(self.embed(activations), labels, partners, lam)
-
     def virtual_classes(self, classes: int) -> int:
         """Count classes and, where images are fused, pairs of classes."""
         return classes + (classes * (classes - 1) // 2 if self.fused else 0)
 
-    def start_at(self, means: Tensor) -> None:
-        """Begin at random: class vectors live behind the projector, where there are no means yet."""
+    def starts(self, means: Tensor) -> Tensor:
+        """Begin a pair of classes halfway between their means."""
+        if not self.fused:
+            return means
+        first, second = torch.triu_indices(len(means), len(means), 1, device=means.device)
+        return torch.cat([means, (means[first] + means[second]) / 2])
 
     def views(self, rows: Tensor, labels: Tensor, classes: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Fuse images, or activations, of a batch."""
@@ -73,19 +55,19 @@ class AliceLoss(CosineLoss):
 
 @final
 @dataclass(kw_only=True)
-class Alice(NearestVector):
-    """Train with a margin and with virtual classes; then what stood on the backbone is dropped and class means decide.
+class Alice(MappedMeans):
+    """Train with a margin and with virtual classes; then the trained classifier is dropped and class means decide.
 
     A base class is the mean of its `balanced` images nearest to its centre, so that base and novel classes rest on as
-    many images. On a shared backbone that is all: nothing is trained.
+    many images.
     """
 
     name = "alice"
     title = "ALICE"
     citation = "Peng et al., Few-Shot Class-Incremental Learning from an Open-Set Perspective, ECCV 2022"
     differs = (
-        "The original sees two views of each image and adds four fused ones for each; here half of the images are "
-        "fused. On a shared backbone nothing is trained, and only the balanced means remain of it."
+        "The original sees two views of each image, adds four fused images for each, and has a projection that it "
+        "drops again; here half of the images are fused. On a shared backbone a linear map is trained so."
     )
     published: ClassVar[Published] = {"cub200": {"virtual": False}}  # it makes no virtual classes of fine-grained data
 
@@ -94,22 +76,13 @@ class Alice(NearestVector):
     balanced: int = 5
     virtual: bool = True
 
-    def base_session(self, usual: Recipe, protocol: Protocol) -> Recipe:
-        """Train with the margin, half of the images fused."""
-        loss = AliceLoss(scale=self.scale, margin=self.margin, fused=0.5 if self.virtual else 0.0)
-        return usual.trained_by(self.name, loss)
+    def loss(self, protocol: Protocol) -> AliceLoss:
+        """Give the margin loss, half of the images fused."""
+        return AliceLoss(scale=self.scale, margin=self.margin, fused=0.5 if self.virtual else 0.0)
 
-    def fit(self, base: Samples, task: Task) -> None:
+    def base_vectors(self, z: Tensor, labels: Tensor) -> Tensor:
         """Average the most central images of each class."""
-        self.vectors = central_means(base.activations, base.labels, self.balanced)
-
-    def learn(self, shots: Samples) -> None:
-        """Append the means of the new classes."""
-        self.vectors = torch.cat([self.vectors, class_means(shots.activations, shots.labels, len(self.vectors))])
-
-    def embed(self, queries: Queries) -> Tensor:
-        """Give activations."""
-        return queries.activations
+        return central_means(z, labels, self.balanced)
 
 
 def fused(

@@ -4,21 +4,23 @@ Called "decoupled-cosine" in the FSCIL literature, after the matching networks o
 fixed, a class is the mean of its activations, and nothing is trained in a session.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import final
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from masil.collapse import class_means
-from masil.methods.method import NearestVector, Queries, Samples, Task, state
+from masil.methods.method import NearestVector, Queries, Samples, Task
 
 
+@final
 @dataclass(kw_only=True)
-class _ClassMeans(NearestVector):
-    """A class is a mean of activations, and nothing is trained."""
+class DCosine(NearestVector):
+    """A class is the mean of its activations; the largest cosine wins."""
 
+    name = "d-cosine"
+    title = "D-Cosine"
     citation = "Vinyals et al., Matching Networks for One Shot Learning, NeurIPS 2016"
 
     def fit(self, base: Samples, task: Task) -> None:
@@ -32,39 +34,3 @@ class _ClassMeans(NearestVector):
     def embed(self, queries: Queries) -> Tensor:
         """Give activations."""
         return queries.activations
-
-
-@final
-@dataclass(kw_only=True)
-class DCosine(_ClassMeans):
-    """A class is the mean of its activations; the largest cosine wins."""
-
-    name = "d-cosine"
-    title = "D-Cosine"
-
-
-@final
-@dataclass(kw_only=True)
-class DCosineCentred(_ClassMeans):
-    """The same once the mean of the base session is taken off: the control for methods that centre activations."""
-
-    name = "d-cosine-centred"
-    title = "D-Cosine, centred"
-    differs = "A control of ours: unit activations are centred on their mean over the base session."
-    centre: Tensor = state()  # [d]
-
-    def fit(self, base: Samples, task: Task) -> None:
-        """Find the centre, then the base classes' means."""
-        self.centre = functional.normalize(base.activations).mean(0)
-        super().fit(self._centred(base), task)
-
-    def learn(self, shots: Samples) -> None:
-        """Append the means of the new classes."""
-        super().learn(self._centred(shots))
-
-    def embed(self, queries: Queries) -> Tensor:
-        """Give centred activations."""
-        return functional.normalize(queries.activations) - self.centre
-
-    def _centred(self, samples: Samples) -> Samples:
-        return replace(samples, activations=self.embed(samples))

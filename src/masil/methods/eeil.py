@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from masil.methods.method import Keeps, Method, Queries, Samples, Task, state
-from masil.methods.replay import EACH, SCALE, Exemplars, ExpandingClassifier, base_classifier, train_session
-from masil.training import CosineLoss
+from masil.methods.replay import EACH, SCALE, Exemplars, ExpandingClassifier, train_session
+from masil.training import CosineLoss, train_map
 
 TEMPERATURE = 2.0
 LAST_TOUCH = 0.1  # the rate of balanced fine-tuning, relative to that of the session
@@ -42,8 +42,10 @@ class EEIL(Method):
     def fit(self, base: Samples, task: Task) -> None:
         """Train on the labels alone, then choose exemplars."""
         self.generator = torch.Generator().manual_seed(task.seed)
-        self.net = base_classifier(base, task, CosineLoss(scale=SCALE), 0.0)
-        self.groups = [len(self.net.rows)]
+        loss = CosineLoss(scale=SCALE)
+        g = train_map(base.activations, base.labels, loss, seed=task.seed)
+        self.groups = [int(base.labels.max()) + 1]
+        self.net = ExpandingClassifier(g, loss.class_vectors(self.groups[0]), 0.0)
         self.memory = Exemplars.empty(base.activations.shape[1], self.exemplars)
         self.memory.add(base, self.net.embed)
 
@@ -71,7 +73,7 @@ class EEIL(Method):
             logits = net.logits(activations[rows])
             return functional.cross_entropy(logits, labels[rows]) + distillation(logits, before[rows], self.groups)
 
-        train_session([net.g.matrix, net.rows, net.bias], loss, labels, self.generator, share)
+        train_session([net.g.matrix, net.rows, net.bias], loss, len(labels), self.generator, share)
 
 
 def distillation(logits: Tensor, before: Tensor, groups: list[int]) -> Tensor:

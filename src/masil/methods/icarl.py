@@ -10,9 +10,9 @@ from torch.nn import functional
 from masil.collapse import class_means
 from masil.methods.method import Keeps, NearestVector, Queries, Samples, Task, state
 from masil.methods.network import FrozenPart, LastBlock, fine_tune
-from masil.methods.replay import EACH, SCALE, Exemplars, ExpandingClassifier, base_classifier, herd, train_session
+from masil.methods.replay import EACH, SCALE, Exemplars, ExpandingClassifier, herd, train_session
 from masil.protocol import Protocol
-from masil.training import BaseLoss, Recipe, soft_labels
+from masil.training import BaseLoss, LinearFeatures, Recipe, soft_labels, train_map
 
 
 @final
@@ -46,8 +46,8 @@ class ICaRL(NearestVector):
     title = "iCaRL"
     citation = "Rebuffi et al., iCaRL: Incremental Classifier and Representation Learning, CVPR 2017"
     differs = (
-        "The original trains its whole network in every session; here a linear map of frozen activations is trained, "
-        "on batches with as many rows of every class, so it forgets far less than published."
+        "The original trains its whole network in every session. Here the backbone is frozen after the base session; "
+        "a linear map of its activations is trained in sessions, so it forgets far less than published."
     )
     trains = "head"
     keeps = Keeps.EXEMPLARS | Keeps.WEIGHTS
@@ -64,7 +64,14 @@ class ICaRL(NearestVector):
     def fit(self, base: Samples, task: Task) -> None:
         """Train on the labels alone, then choose exemplars. A backbone of its own brings the sigmoids along."""
         self.generator = torch.Generator().manual_seed(task.seed)
-        self.net = base_classifier(base, task, ICaRLLoss(), -SCALE / 2)
+        if task.own and task.trained is not None:
+            g = LinearFeatures.identity(base.activations, centred=False)
+            common = functional.normalize(g(base.activations)).mean(0)
+            self.net = ExpandingClassifier(g, task.trained.class_vectors, -SCALE / 2, common)
+        else:
+            loss = ICaRLLoss()
+            g = train_map(base.activations, base.labels, loss, seed=task.seed)
+            self.net = ExpandingClassifier(g, loss.class_vectors(int(base.labels.max()) + 1), -SCALE / 2)
         self.memory = Exemplars.empty(base.activations.shape[1], self.exemplars)
         self._remember(base)
 
@@ -80,7 +87,7 @@ class ICaRL(NearestVector):
         def loss(rows: Tensor) -> Tensor:
             return sigmoid_loss(net.logits(activations[rows]), targets[rows])
 
-        train_session([net.g.matrix, net.rows, net.bias], loss, labels, self.generator)
+        train_session([net.g.matrix, net.rows, net.bias], loss, len(labels), self.generator)
         self._remember(shots)
 
     def embed(self, queries: Queries) -> Tensor:

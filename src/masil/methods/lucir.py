@@ -13,14 +13,14 @@ from torch.nn import functional
 
 from masil.collapse import cosine_cross_entropy
 from masil.methods.method import Keeps, NearestVector, Queries, Samples, Task, state
-from masil.methods.replay import EACH, SCALE, Exemplars, ExpandingClassifier, base_classifier, train_session
-from masil.training import CosineLoss
+from masil.methods.replay import EACH, SCALE, Exemplars, ExpandingClassifier, train_session
+from masil.training import CosineLoss, train_map
 
 
 @final
 @dataclass(kw_only=True)
 class Lucir(NearestVector):
-    """Train cosine cross-entropy + λ (1 − cos(z before, z)) + mean_j max(0, m − cos(z, w_y) + cos(z, w_j)).
+    """Train cosine cross-entropy + λ (1 − cos(z before, z)) + Σ_j max(0, m − cos(z, w_y) + cos(z, w_j)).
 
     λ is `keep` · √(old classes / new classes). The last term is for exemplars, over the `rivals` new classes nearest to
     each. Vectors of old classes stay as they are; those of new classes start at their means. The scale is fixed.
@@ -31,7 +31,7 @@ class Lucir(NearestVector):
     citation = "Hou et al., Learning a Unified Classifier Incrementally via Rebalancing, CVPR 2019"
     differs = (
         "The original trains its whole network in every session; here a linear map of frozen activations and the class "
-        "vectors, on batches with as many rows of every class instead of balanced fine-tuning at the end."
+        "vectors. Rivals' terms are summed, as in the paper (its code averages); no balanced fine-tuning at the end."
     )
     trains = "head"
     keeps = Keeps.EXEMPLARS | Keeps.WEIGHTS
@@ -47,7 +47,9 @@ class Lucir(NearestVector):
     def fit(self, base: Samples, task: Task) -> None:
         """Train a cosine classifier, then choose exemplars."""
         self.generator = torch.Generator().manual_seed(task.seed)
-        self.net = base_classifier(base, task, CosineLoss(scale=SCALE), 0.0)
+        loss = CosineLoss(scale=SCALE)
+        g = train_map(base.activations, base.labels, loss, seed=task.seed)
+        self.net = ExpandingClassifier(g, loss.class_vectors(int(base.labels.max()) + 1), 0.0)
         self.memory = Exemplars.empty(base.activations.shape[1], self.exemplars)
         self.memory.add(base, self.net.embed)
         self.vectors = self.net.rows
@@ -67,7 +69,7 @@ class Lucir(NearestVector):
             apart = margin_ranking(z @ functional.normalize(vectors).T, labels[rows], known, self.margin, self.rivals)
             return cosine_cross_entropy(z, vectors, labels[rows], SCALE) + weight * turned + apart
 
-        train_session([net.g.matrix, added], loss, labels, self.generator)
+        train_session([net.g.matrix, added], loss, len(labels), self.generator)
         net.grow(added)
         self.memory.add(shots, net.embed)
         self.vectors = net.rows
@@ -78,10 +80,10 @@ class Lucir(NearestVector):
 
 
 def margin_ranking(cosines: Tensor, labels: Tensor, known: int, margin: float, rivals: int) -> Tensor:
-    """Give the mean over rows of the `known` classes of max(0, m − cos(z, w_y) + cos(z, w_j)), j the nearest new."""
+    """Give the mean over rows of the `known` classes of Σ max(0, m − cos(z, w_y) + cos(z, w_j)), j the nearest new."""
     rows = (labels < known).nonzero()[:, 0]
     if not len(rows):
         return cosines.new_zeros(())
     to_own = cosines[rows, labels[rows]][:, None]
     to_new = cosines[rows, known:]
-    return (margin - to_own + to_new.topk(min(rivals, to_new.shape[1]), 1).values).relu().mean()
+    return (margin - to_own + to_new.topk(min(rivals, to_new.shape[1]), 1).values).relu().sum(1).mean()

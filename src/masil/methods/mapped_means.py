@@ -28,10 +28,15 @@ class MappedMeans(NearestVector):
 
     def fit(self, base: Samples, task: Task) -> None:
         """Train the map, unless the backbone was trained with the loss; then average each class."""
-        self.g = LinearFeatures.identity(base.activations, centred=not task.adapted)
-        if not task.own:
-            train_map(base.activations, base.labels, self.loss(task.protocol), seed=task.seed, g=self.g)
-        self.vectors = class_means(self.g(base.activations), base.labels)
+        if task.own:
+            self.g = LinearFeatures.identity(base.activations, centred=False)
+        else:
+            self.g = train_map(base.activations, base.labels, self.loss(task.protocol), seed=task.seed)
+        self.vectors = self.base_vectors(self.g(base.activations), base.labels)
+
+    def base_vectors(self, z: Tensor, labels: Tensor) -> Tensor:
+        """Give the vectors [k d] of the base classes."""
+        return class_means(z, labels)
 
     def learn(self, shots: Samples) -> None:
         """Append the means of the new classes."""

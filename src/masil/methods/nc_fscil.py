@@ -30,33 +30,23 @@ class FineTuned(NearestVector):
     """Train g and, where they are not a frame, the class vectors; the rates are NC-FSCIL's.
 
     Its base rate is that of CIFAR-100 and miniImageNet, where it trains from a random start, as g does here. In session
-    i each mean of an earlier novel class is replayed i times, or once if not `repeat`. `mixed` and `even` are what it
-    does on CIFAR-100 alone.
+    i each mean of an earlier novel class is replayed i times, or once if not `repeat`.
     """
 
     trains = "head"
     keeps = Keeps.MEANS | Keeps.WEIGHTS
     published: ClassVar[Published] = {
-        "cifar100": {
-            "session_lr": 0.25,
-            "repeat": False,
-            "session_steps": (50, 75, 100, 120, 140, 160, 200, 200),
-            "mixed": 0.75,
-            "even": True,
-        },
-        "miniimagenet": {"session_lr": 0.025, "session_steps": tuple(range(100, 171, 10))},
-        "cub200": {"session_steps": tuple(range(105, 151, 5))},
+        "cifar100": {"session_lr": 0.25, "repeat": False},
+        "miniimagenet": {"session_lr": 0.025},
     }
     term: ClassVar[str]  # of `FrameLoss`
     framed: ClassVar[bool]
 
     steps: int = 300
     lr: float = 0.25
-    session_steps: int | tuple[int, ...] = 100  # of every session, or of each; the last holds for all that follow
+    session_steps: int = 100
     session_lr: float = 0.05
     repeat: bool = True
-    mixed: float = 0.0  # share of a session's batches whose embeddings are averaged with others of the batch
-    even: bool = False  # weigh classes in a session's batch alike, whatever their number of rows
     g: Projection = state()
     scale: float = state()  # activations are divided by it
     memory: Tensor = state()  # [k d], one mean of activations for each class
@@ -102,8 +92,7 @@ class FineTuned(NearestVector):
         times = self.sessions if self.repeat else 1
         replayed = torch.cat([torch.arange(self.base), torch.arange(self.base, known).repeat(times)])
         rows, labels = torch.cat([self.memory[replayed], shots.activations]), torch.cat([replayed, shots.labels])
-        plan = (self.session_steps,) if isinstance(self.session_steps, int) else self.session_steps
-        self._train(rows, labels, plan[min(self.sessions, len(plan)) - 1], self.session_lr)
+        self._train(rows, labels, self.session_steps, self.session_lr)
         self.memory = torch.cat([self.memory, means])
 
     def embed(self, queries: Queries) -> Tensor:
@@ -142,13 +131,11 @@ class FineTuned(NearestVector):
         rate = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: _rate(step / steps, warmup))
         seen = len(self.vectors) if base else int(labels.max()) + 1
         for chosen in shuffled_batches(len(rows), batch, steps, self.generator):
-            z, y = self.g(rows[chosen] / self.scale), labels[chosen]
-            if self.term == "cross-entropy":
-                loss = cosine_cross_entropy(z, vectors[:seen], y)
-            elif base:
-                loss = dot_regression(z, vectors[y])
+            z = self.g(rows[chosen] / self.scale)
+            if self.term == "dot-regression":
+                loss = dot_regression(z, vectors[labels[chosen]])
             else:
-                loss = self._session_loss(z, vectors, y)
+                loss = cosine_cross_entropy(z, vectors[:seen], labels[chosen])
             optimiser.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
@@ -156,22 +143,6 @@ class FineTuned(NearestVector):
         self.g.requires_grad_(False)
         if not self.framed:
             self.vectors = functional.normalize(vectors.detach())
-
-    def _session_loss(self, z: Tensor, vectors: Tensor, labels: Tensor) -> Tensor:
-        """Give dot-regression to targets of length √(γ/n_y), n_y rows of the class in the batch, γ their mean.
-
-        Where embeddings are mixed, the whole batch is averaged with a permutation of itself, and both labels count.
-        """
-        counts = torch.bincount(labels)
-        length = ((counts > 0).sum().reciprocal() * len(labels) / counts[labels]).sqrt() if self.even else None
-        if float(torch.rand((), generator=self.generator)) < self.mixed:
-            order = torch.randperm(len(labels), generator=self.generator)
-            z = (z + z[order]) / 2
-            terms = [(labels, length), (labels[order], None if length is None else length[order])]
-        else:
-            terms = [(labels, length)]
-        losses = [_to_targets(z, vectors[target], lengths) for target, lengths in terms]
-        return torch.stack(losses).mean()
 
 
 @final
@@ -217,12 +188,6 @@ class LearnableCe(FineTuned):
     ablation_row = "Learnable + CE"
     term = "cross-entropy"
     framed = False
-
-
-def _to_targets(z: Tensor, vectors: Tensor, lengths: Tensor | None) -> Tensor:
-    """Give 5 · mean (⟨ẑ, ℓ m_y⟩ − ℓ)², the dot-regression to targets of length ℓ: the errors are weighed by ℓ²."""
-    errors = ((functional.normalize(z) * vectors).sum(1) - 1).square()
-    return 5 * (errors if lengths is None else lengths.square() * errors).mean()
 
 
 def _rate(done: float, warmup: float) -> float:

@@ -6,16 +6,14 @@ mean over its images, and activations have unit length.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import final
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from masil.collapse import class_means
 from masil.errors import InputError
-from masil.methods.calibration import scatter, similarity
-from masil.methods.method import Keeps, Method, Published, Queries, Samples, Task, state
+from masil.methods.method import Keeps, Method, Queries, Samples, Task, state
 
 RIDGES: tuple[float, ...] = tuple(10.0 ** (step / 2) for step in range(-6, 7))  # in mean diagonals of the Gram matrix
 SAFE_RIDGE = 1.0  # where classes are too small to hold out an image
@@ -23,17 +21,24 @@ HELD_OUT = 5  # every fifth image of a class judges the ridge
 BLOCK = 4096  # rows widened at a time
 
 
+@final
 @dataclass(kw_only=True)
-class _RandomFeatures(Method):
+class RanPAC(Method):
     """Score h = relu(â R) by hᵀ (G + ρ I)⁻¹ C, G the sum of the classes' second moments of h and C their means [m k].
 
     No image is kept: G and C are sums. The ridge ρ is chosen once, on base training images that are held out.
     """
 
+    name = "ranpac"
+    title = "RanPAC"
     citation = (
         "McDonnell et al., RanPAC: Random Projections and Pre-trained Models for Continual Learning, NeurIPS 2023"
     )
 
+    differs = (
+        "Every class weighs the same, whatever its number of images; 2,000 random features, not 10,000, for the sake "
+        "of small machines; the shared backbone, without the adapters of the original's first session."
+    )
     keeps = Keeps.MEANS | Keeps.COVARIANCE
 
     features: int = 2000
@@ -63,10 +68,7 @@ class _RandomFeatures(Method):
 
     def learn(self, shots: Samples) -> None:
         """Add the new classes' moments and solve again."""
-        self._add(shots)
-
-    def _add(self, samples: Samples) -> None:
-        added, added_means = moments(samples.activations, samples.labels, self.random, len(self.means))
+        added, added_means = moments(shots.activations, shots.labels, self.random, len(self.means))
         self.gram, self.means = self.gram + added, torch.cat([self.means, added_means])
         self.weights = ridge_weights(self.gram, self.means, self.ridge)
 
@@ -74,71 +76,6 @@ class _RandomFeatures(Method):
         """Give the class with the largest score."""
         blocks = torch.split(queries.activations, BLOCK)
         return torch.cat([(widened(rows, self.random) @ self.weights).argmax(1) for rows in blocks])
-
-
-@final
-@dataclass(kw_only=True)
-class RanPAC(_RandomFeatures):
-    """Features drawn from a calibrated Gaussian replace the shots of a new class, so that it has a width.
-
-    Its mean borrows 1 − `keep` from similar base classes, its covariance half of theirs and half of its shots'.
-    """
-
-    name = "ranpac"
-    title = "RanPAC"
-    differs = (
-        "The few-shot form of its authors (calibrated samples in place of shots), classes weighing alike, fewer random "
-        "features than 10,000 for small machines; no adapters."
-    )
-    published: ClassVar[Published] = {"cifar100": {"keep": 0.75}, "cub200": {"keep": 0.9}}
-
-    keep: float = 0.9
-    samples: int = 800  # of a new class
-    base: Tensor = state()  # [b d], the base means
-    factors: list[Tensor] = state()  # of the base covariances
-    generator: torch.Generator = state()
-
-    def fit(self, base: Samples, task: Task) -> None:
-        """Regress on the base classes, and keep their means and covariances."""
-        super().fit(base, task)
-        unit = functional.normalize(base.activations.float())
-        self.base, self.factors = class_means(unit, base.labels), scatter(unit, base.labels)
-        self.generator = torch.Generator().manual_seed(task.seed)
-
-    def learn(self, shots: Samples) -> None:
-        """Draw features of the new classes, and add their moments."""
-        known = len(self.means)
-        unit = functional.normalize(shots.activations.float())
-        means = class_means(unit, shots.labels, known)
-        shares = similarity(means, self.base)
-        centres = self.keep * means + (1 - self.keep) * shares @ self.base
-        rows = [
-            gaussian(centre, [(share / 2).sqrt() * other for share, other in zip(row, self.factors, strict=True)]
-                     + [own / 2**0.5], self.samples, self.generator)
-            for centre, row, own in zip(centres, shares, scatter(unit, shots.labels, known), strict=True)
-        ]  # fmt: skip
-        labels = torch.arange(known, known + len(means)).repeat_interleave(self.samples)
-        self._add(Samples(torch.cat(rows), labels=labels))
-
-
-@final
-@dataclass(kw_only=True)
-class PlainRanPAC(_RandomFeatures):
-    """The shots themselves are added."""
-
-    name = "ranpac-plain"
-    title = "RanPAC (shots alone)"
-    differs = (
-        "Every class weighs the same, whatever its number of images; 2,000 random features, not 10,000, for the sake "
-        "of small machines; the shared backbone, without the adapters of the original's first session."
-    )
-
-
-def gaussian(centre: Tensor, factors: list[Tensor], count: int, generator: torch.Generator) -> Tensor:
-    """Draw `count` rows of N(centre, Σ Fᵀ F), negative entries cut off: activations have none."""
-    stacked = torch.cat(factors)
-    noise = torch.randn(count, len(stacked), generator=generator) @ stacked
-    return (centre + noise).clamp_min(0)
 
 
 def widened(activations: Tensor, R: Tensor) -> Tensor:

@@ -11,26 +11,26 @@ from typing import Any
 from masil.errors import InputError, lookup, suggest
 from masil.methods.alice import Alice, AliceLoss
 from masil.methods.cec import Cec
-from masil.methods.d_cosine import DCosine, DCosineCentred
+from masil.methods.d_cosine import DCosine
 from masil.methods.d_negcosine import DNegCosine
 from masil.methods.eeil import EEIL
 from masil.methods.fact import Fact, FactLoss
-from masil.methods.fecam import FeCAM, PlainFeCAM
+from masil.methods.fecam import FeCAM
 from masil.methods.fixed_classifier import FixedClassifier
 from masil.methods.icarl import ICaRL, ICaRLLoss, ICaRLNetwork
 from masil.methods.lucir import Lucir
 from masil.methods.masil import MasilMethod, MasilPaper, NcEtfCf
 from masil.methods.method import Method
 from masil.methods.nc_fscil import LearnableCe, NcCe, NcFscil
-from masil.methods.ranpac import PlainRanPAC, RanPAC
+from masil.methods.ranpac import RanPAC
 from masil.methods.regularizer import Regularizer
 from masil.methods.teen import Teen
 from masil.registry import Registry
 from masil.training import LOSSES
 
 _OWN: tuple[type[Method], ...] = (
-    MasilMethod, MasilPaper, NcEtfCf, NcFscil, NcCe, LearnableCe, DCosine, DCosineCentred, DNegCosine, FixedClassifier,
-    Regularizer, Cec, Teen, FeCAM, PlainFeCAM, RanPAC, PlainRanPAC, Alice, Fact, ICaRL, ICaRLNetwork, EEIL, Lucir,
+    MasilMethod, MasilPaper, NcEtfCf, NcFscil, NcCe, LearnableCe, DCosine, DNegCosine, FixedClassifier, Regularizer,
+    Cec, Teen, FeCAM, RanPAC, Alice, Fact, ICaRL, ICaRLNetwork, EEIL, Lucir,
 )  # fmt: skip
 METHODS: Registry[type[Method]] = Registry("masil.methods", {method.name: method for method in _OWN})
 for _loss in (AliceLoss, FactLoss, ICaRLLoss):

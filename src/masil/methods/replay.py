@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from masil.collapse import class_means
-from masil.methods.method import Samples, Task
-from masil.training import BaseLoss, LinearFeatures, minimise_by_sgd, train_map
+from masil.methods.method import Samples
+from masil.training import LinearFeatures, minimise_by_sgd
 
 # Of a class, as in the class-incremental literature. The rows of the FSCIL tables had less: 400 of all base classes and
 # one of each novel class.
@@ -82,35 +82,12 @@ class ExpandingClassifier:
         return SCALE * self.embed(activations) @ self.rows.T + self.bias
 
 
-def base_classifier(base: Samples, task: Task, loss: BaseLoss, bias: float) -> ExpandingClassifier:
-    """Give the classifier after the base session.
-
-    Where the backbone was trained on these classes, there is nothing left for a map to learn, and activations are not
-    centred: the rows are those that came with the backbone, if it was trained with this loss, or the class means.
-    Otherwise a map of centred activations is trained with the loss.
-    """
-    k = int(base.labels.max()) + 1
-    if not task.adapted:
-        g = train_map(base.activations, base.labels, loss, seed=task.seed)
-        return ExpandingClassifier(g, loss.class_vectors(k), bias)
-    g = LinearFeatures.identity(base.activations, centred=False)
-    unit = functional.normalize(g(base.activations))
-    common = unit.mean(0)
-    own = task.own and task.trained is not None
-    rows = task.trained.class_vectors if own and task.trained is not None else class_means(unit, base.labels) - common
-    return ExpandingClassifier(g, rows, bias, common)
-
-
 def train_session(
-    learnt: list[Tensor],
-    loss: Callable[[Tensor], Tensor],
-    labels: Tensor,
-    generator: torch.Generator,
-    share: float = 1.0,
+    learnt: list[Tensor], loss: Callable[[Tensor], Tensor], rows: int, generator: torch.Generator, share: float = 1.0
 ) -> None:
-    """Lower the loss of a session on batches with as many rows of every class; `share` makes the steps smaller."""
+    """Lower the loss of a session; `share` makes the steps smaller, for a last touch."""
     rate = SESSION_RATE * share
-    minimise_by_sgd(learnt, loss, labels, steps=SESSION_STEPS, batch=SESSION_BATCH, rate=rate, generator=generator)
+    minimise_by_sgd(learnt, loss, rows, steps=SESSION_STEPS, batch=SESSION_BATCH, rate=rate, generator=generator)
 
 
 def herd(z: Tensor, most: int) -> Tensor:

@@ -1,14 +1,7 @@
 """The base session: recipes, losses, a trainer that makes the most of two cores, checkpoints that survive anything."""
 
 from masil.training.loss import LOSSES, BaseLoss, CosineLoss, FrameLoss, make_loss, soft_labels
-from masil.training.maps import (
-    LinearFeatures,
-    balanced_batches,
-    minimise_by_sgd,
-    minimise_convex,
-    shuffled_batches,
-    train_map,
-)
+from masil.training.maps import LinearFeatures, minimise_by_sgd, minimise_convex, shuffled_batches, train_map
 from masil.training.muon import Muon
 from masil.training.recipe import Average, Mixing, MuonSettings, Recipe, Sgd, Tuning, Watch
 from masil.training.recipes import RECIPES, USUAL, recipe, usual_recipe
