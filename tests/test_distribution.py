@@ -68,7 +68,7 @@ def test_the_sdist_has_what_its_own_tests_need(built: Path, tmp_path: Path) -> N
     assert {place.name for place in unpacked.iterdir()} == IN_SDIST
     for folder, kind in (("src", "*"), ("tests", "*.py"), ("docs", "*"), ("results", "*.json"), ("scripts", "*.py")):
         assert files(unpacked, folder, kind) == files(ROOT, folder, kind)
-    quick = ("tests/errors", "tests/scripts", "tests/test_weights.py")
+    quick = ("tests/test_errors.py", "tests/scripts", "tests/test_weights.py")
     said = run(
         sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *quick,
         folder=unpacked, PYTHONPATH=str(unpacked / "src"), CI="1",

@@ -62,7 +62,7 @@ def test_parts_may_be_one_s_own(noise) -> None:
 def test_it_runs_on_every_engine_and_is_stored(tmp_path: Path, images, engine: str) -> None:
     both, given = small(framing=(16, 16)), images(5)
     rows = ActivationStore(tmp_path).get(both, given, engine=engine, device="cpu")
-    expected = both(both.preprocess(torch.from_numpy(given.pixels)))
+    expected = both(both.preprocess(torch.from_numpy(given.source.pixels)))
     torch.testing.assert_close(rows, expected, atol=1e-5, rtol=1e-3)
     assert [file.name.split("-")[0] for file in tmp_path.glob("*.npy")] == ["resnet20_resnet12"]
 

@@ -56,7 +56,7 @@ def base_session(name: str, task, classes: int, features: int):
     loss.build(features, loss.virtual_classes(classes), torch.Generator().manual_seed(0))
     loss.start_at(torch.eye(classes, features))
     vectors = loss.class_vectors(classes)
-    trained = Trained(create("resnet20", width=0.5), vectors, loss.frame, loss.projection, (), recipe)
+    trained = Trained(create("resnet20", width=0.5), vectors, loss.projection, (), recipe, frame=loss.frame)
     return task(classes, 4, adapted=True, own=True, trained=trained)
 
 

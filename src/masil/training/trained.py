@@ -32,11 +32,11 @@ class Trained:
 
     backbone: Backbone
     class_vectors: Tensor  # [k d]
-    frame: Tensor | None  # [r d], with the vectors of classes to come, where the class vectors were fixed
     projection: Projection | None
     history: tuple[Row, ...]
     recipe: Recipe
     names: tuple[str, ...] | None = None  # of the classes, in the order of the vectors; older base sessions have none
+    frame: Tensor | None = None  # [r d], with the vectors of classes to come, where the class vectors were fixed
 
 
 def load_trained(folder: Path | str, backbone: Backbone | None = None) -> Trained:
