@@ -95,10 +95,14 @@ def resolve(name: str, start: str) -> Found | None:
 
 
 def offered(room: str) -> list[str]:
-    """Give the names of a room's door: those in `__all__`, and without one all that it imports from its own files."""
-    statement = module(room).find("__all__")
+    """Give the names of a room's door: those in `__all__`; without one all that a folder imports, or a file defines."""
+    here = module(room)
+    statement = here.find("__all__")
     if isinstance(statement, ast.Assign):
         return [name for name in ast.literal_eval(statement.value) if not name.startswith("__")]
+    if here.path.name != "__init__.py":
+        defined = [part.name for part in here.tree.body if isinstance(part, ast.ClassDef | ast.FunctionDef)]
+        return sorted(name for name in defined if not name.startswith("_"))
     return sorted(
         {
             alias.name  # an old name that an `as` gives is left out
