@@ -7,6 +7,9 @@ Each contestant runs in a process of its own, on the same activations with the s
    its time, and no peer faster.
 3. With --scaling: NMF from 3,000 rows to 300,000. Goal: time grows linearly.
 4. With --out-of-core ROWS: NMF of a memory-mapped file. Goal: 3,000,000 × 512 under 2 GB.
+5. With --limits: a pass of NMF, and NNLS, in times of their bare matrix products (goal: at most 1.5), and NMF on easy
+   data beside scikit-learn (goal: five times as fast).
+6. With --busy: the same beside two busy processes (goal: at most three times the quiet time).
 
 The activations are those of a file (--activations), of crops of a data set under MASIL_DATA (--data cifar100 or
 cub200, ImageNet ResNet-18), or a stand-in: a product of sparse non-negative factors with noise, cut off at zero.
@@ -52,7 +55,7 @@ def of_data_set(name: str, n: int) -> Path:
 
     from masil.backbones import create, extract
     from masil.data import Framing, data_root, load, random_crops
-    from masil.files import cache_folder
+    from masil.storage import cache_folder
 
     target = cache_folder("benchmarks", f"{name}-{n}.npy")
     if not target.exists():
@@ -273,6 +276,8 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=[], help="peers, by parts of their names")
     parser.add_argument("--scaling", action="store_true")
     parser.add_argument("--out-of-core", type=int, metavar="ROWS")
+    parser.add_argument("--limits", action="store_true")
+    parser.add_argument("--busy", action="store_true")
     parser.add_argument("--dtype", default="float16", help="of the file that is made for --out-of-core")
     parser.add_argument("--out", type=Path, help="JSON")
     parser.add_argument("--child", help=argparse.SUPPRESS)
@@ -304,6 +309,14 @@ def main() -> None:
             table(f"NMF of {rows} rows to {goal}", results["nmf"], "objective")
         if options.scaling:
             results["scaling"] = scaling(file, v)
+        if options.limits or options.busy:
+            import concepts_limits  # not before the number of threads is set: it imports torch
+
+            if options.limits:
+                some = np.array(np.load(file, mmap_mode="r")[:rows])
+                results["limits"] = concepts_limits.limits(some, v) | concepts_limits.easy()
+            if options.busy:
+                results["busy"] = concepts_limits.beside_others()
     if options.out_of_core:
         results["out of core"] = larger_than_memory(options.out_of_core, v, options.dtype, iterations=10)
     if options.out:

@@ -5,8 +5,9 @@ class and not the runner-up". Deletion blurs the hottest squares first, insertio
 image. The curve is the probability of the class that the whole image got, and its area the mean over the curve: small
 for deletion and large for insertion where a map is faithful. Compared, on the same images:
   concepts   what `masil explain` draws: each concept's coefficient at each place, weighted by what it adds to the lead
+  implicit   gradient × input of the same weighted coefficients, through network and NNLS (∂P/∂X, Eq. del), smoothed
   gradient   plain gradient × input of the lead, unsmoothed
-  smooth     the same averaged over noisy copies and blurred
+  smooth     this averaged over noisy copies and blurred
   random     squares in random order
 """
 
@@ -24,11 +25,10 @@ from torch import Tensor
 from masil.backbones import ActivationStore, Backbone, create, open_engine
 from masil.concepts import gradient_maps, location_maps
 from masil.data import load
-from masil.files import write_json
 from masil.learner import Masil
-from masil.learner.base import powered
 from masil.progress import track
 from masil.protocol import PROTOCOLS, Session, sessions
+from masil.storage import write_json
 
 GRID, STEPS, BLUR = 14, 14, 12.0  # squares a side, steps of a curve, radius in pixels
 
@@ -54,13 +54,14 @@ def heat_maps(
         worth = (base.embedding.transform(base.bank.concepts) - zero) @ apart  # of a unit of each concept
 
     def lead(a: Tensor) -> Tensor:
-        return base.embedding(powered(a, base.power)) @ apart
+        return base.embedding(base.take_power(a)) @ apart
 
     def concepts(a: Tensor) -> Tensor:
-        return base.bank.coefficients(powered(a, base.power)) @ worth
+        return base.bank.coefficients(base.take_power(a)) @ worth
 
     maps = {
         "concepts": location_maps(backbone, pixels[None], concepts).heat,
+        "implicit": gradient_maps(backbone, pixels[None], concepts, seed=seed).heat,
         "gradient": gradient_maps(backbone, pixels[None], lead, samples=1, noise=0.0, blur=0.0).heat,
         "smooth": gradient_maps(backbone, pixels[None], lead, seed=seed).heat,
         "random": torch.rand(1, GRID, GRID, generator=torch.Generator().manual_seed(seed)),

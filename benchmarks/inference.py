@@ -23,8 +23,8 @@ import torch
 
 from masil.backbones import Backbone, create, open_engine, stream
 from masil.data import Images, file_images
-from masil.files import write_json
 from masil.hardware import cpu_model, usable_cores
+from masil.storage import write_json
 
 EAGER_BATCH, BATCH = 32, 64
 GOAL_ENGINE, GOAL_PIPELINE = 4.0, 0.85

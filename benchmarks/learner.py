@@ -1,12 +1,17 @@
 """How fast MASIL learns and answers, and what it keeps: python benchmarks/learner.py [--omniglot] [--out FILE]
 
+  fit         `fit` on ready activations of rank 24 with noise (--rows, 512 features, 60 classes), with and without
+              what confidence needs, beside FeCAM, RanPAC and scikit-learn's shrunk LDA on the same rows; and its growth
+              where rows, features or classes are twice as many. Times of the processor, all threads together: other
+              work on the machine lengthens them less
   session     `learn` of 25 shots, 5 new classes, 95 known, from ready activations (512 and 1,280 features)
   images      the same from 25 photos in memory through EfficientNet-Lite0
   predict     what `predict` adds to the backbone's own time, batches of 64
   memory      bytes that each further class adds
   omniglot    1,200 base classes, then 40 sessions of 10: how the time of a session grows with the classes known
-Goals: a session under 0.2 s from activations and under 2 s from images; predict adds under 5 %; on Omniglot the time of
-a session grows no faster than the number of known classes. Medians over the rounds; Omniglot is found by MASIL_DATA.
+Goals: `fit` at most ten times the time of shrunk LDA, and growing no faster than the rows; a session under 0.2 s from
+activations and under 2 s from images; predict adds under 5 %; on Omniglot the time of a session grows no faster than
+the number of known classes. Medians over the rounds; Omniglot is found by MASIL_DATA.
 """
 
 import argparse
@@ -20,22 +25,24 @@ from typing import Any
 
 import numpy as np
 import torch
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from torch import Tensor
 
 from masil import Masil
 from masil.backbones import ActivationStore, create, open_engine
 from masil.data import Images, load
-from masil.files import write_json
 from masil.hardware import cpu_model, usable_cores
-from masil.protocol import PROTOCOLS, sessions
+from masil.methods import PlainFeCAM, PlainRanPAC, Samples, Task
+from masil.protocol import PROTOCOLS, Protocol, sessions
+from masil.storage import write_json
 
-GOALS = {"session": 0.2, "images": 2.0, "predict": 0.05}
+GOALS = {"fit": 10.0, "session": 0.2, "images": 2.0, "predict": 0.05}
 
 
-def timed(work: Callable[[], object]) -> float:
-    start = time.perf_counter()
+def timed(work: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> float:
+    start = clock()
     work()
-    return time.perf_counter() - start
+    return clock() - start
 
 
 def clusters(classes: range, each: int, features: int, seed: int) -> tuple[Tensor, list[int]]:
@@ -44,6 +51,43 @@ def clusters(classes: range, each: int, features: int, seed: int) -> tuple[Tenso
     centres = torch.rand(classes.stop, features, generator=torch.Generator().manual_seed(0)).pow(4)
     codes = torch.tensor(classes).repeat_interleave(each)
     return (centres[codes] + 0.2 * torch.rand(len(codes), features, generator=draw)), codes.tolist()
+
+
+def rank_24(rows: int, features: int, classes: int) -> tuple[Tensor, Tensor]:
+    """Draw activations of rank 24 with noise, around one mixture a class."""
+    draw = torch.Generator().manual_seed(0)
+    parts = torch.rand(24, features, generator=draw).pow(3)
+    labels = torch.arange(rows) % classes
+    mixtures = torch.rand(classes, 24, generator=draw).pow(3)[labels] + 0.5 * torch.rand(rows, 24, generator=draw).pow(
+        3
+    )
+    clean = mixtures @ parts
+    return (clean + 0.1 * clean.mean() * torch.randn(rows, features, generator=draw)).clamp_min(0), labels
+
+
+def fits(rows: int, features: int = 512, classes: int = 60, *, peers: bool = True) -> dict[str, float]:
+    """Fit on the same rows, one after the other; seconds of the processor."""
+    x, y = rank_24(rows, features, classes)
+    works: dict[str, Callable[[], object]] = {
+        "masil": lambda: Masil(backbone=None).fit(x, y.tolist()),
+        "masil, without confidence": lambda: Masil(backbone=None).fit(x, y.tolist(), confidence=False),
+    }
+    if peers:
+        task = Task(Protocol("rank 24", "none", base_classes=classes, sessions=0, way=1, shot=1))
+        roots = x.sqrt().numpy()
+        works |= {
+            "FeCAM": lambda: PlainFeCAM().fit(Samples(x, labels=y), task),
+            "RanPAC": lambda: PlainRanPAC().fit(Samples(x, labels=y), task),
+            "shrunk LDA": lambda: LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto").fit(roots, y.numpy()),
+        }
+    return {name: timed(work, time.process_time) for name, work in works.items()}
+
+
+def growth(rows: int) -> dict[str, float]:
+    """Give the time of `fit` where one of the three is twice as large, in times of that where none is."""
+    sizes = {"rows": (2 * rows, 512, 60), "features": (rows, 1024, 60), "classes": (rows, 512, 120)}
+    once = fits(rows, peers=False)["masil"]
+    return {name: fits(*size, peers=False)["masil"] / once for name, size in sizes.items()}
 
 
 def session(features: int, rounds: int) -> dict[str, float]:
@@ -111,10 +155,18 @@ def omniglot() -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--rows", type=int, default=30_000, help="of `fit`")
     parser.add_argument("--omniglot", action="store_true", help="also the 1,600 classes")
     parser.add_argument("--out", type=Path, help="write the figures here as JSON")
     args = parser.parse_args()
     found: dict[str, Any] = {"processor": cpu_model(), "cores": usable_cores(), "python": platform.python_version()}
+    found["fit"] = one = fits(args.rows)
+    found["fit_over_lda"] = one["masil"] / one["shrunk LDA"]
+    found["growth"] = growth(args.rows // 4)
+    print(f"fit on {args.rows:,} x 512, seconds of the processor: {', '.join(f'{n} {s:.2f}' for n, s in one.items())}")
+    print(f"  {found['fit_over_lda']:.1f} times shrunk LDA (goal {GOALS['fit']:.0f})")
+    twice = ", ".join(f"{factor:.2f} with twice the {name}" for name, factor in found["growth"].items())
+    print(f"  times those of {args.rows // 4:,} rows: {twice}")
     for features in (512, 1280):
         found[f"session_{features}"] = one = session(features, args.rounds)
         print(

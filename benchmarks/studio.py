@@ -22,9 +22,9 @@ import httpx
 import numpy as np
 from PIL import Image
 
-from masil.files import write_json
 from masil.hardware import cpu_model, usable_cores
 from masil.learner import Masil
+from masil.storage import write_json
 
 SIDE, BASE, SHOTS = 640, 6, 5
 MOST = 60  # lessons under load; half of them are undone, so that all classes fit into one answer

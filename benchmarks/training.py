@@ -7,8 +7,8 @@ For each image size, the same network three ways, in rounds that take turns so t
 Goals: ours >= 90 % of bare and >= 2 × usual in float32. Figures are medians over the rounds, ratios within a round. The
 same ratios in processor time, all processes counted, say what holds when others work on the machine.
 
-With --layers, every kind of 3 × 3 convolution of ResNet-18 at 16, 24 and 32 px is timed instead, forward and backward,
-PyTorch's own beside masil's products: that is what the table of sizes in `masil.training.convolution` rests on.
+With --layers, every kind of 3 × 3 convolution of ResNet-18 on maps of 2 to 16 px is timed instead, there and back,
+PyTorch's own beside the forms of `masil.training.convolution`, in float32 and in bfloat16.
 
 With --accuracy, the usual loop and ours train on the base classes of CIFAR-100 for that many minutes each, and accuracy
 on held-out training images is given against wall time.
@@ -30,7 +30,6 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 import torch
-from masil.training.engine import Engine
 from PIL import Image, ImageEnhance
 from torch import Tensor, nn
 from torch.nn import functional
@@ -38,14 +37,14 @@ from torch.utils.data import DataLoader, Dataset
 
 from masil.backbones import create
 from masil.data import ArraySource, Images, array_images, load
-from masil.files import write_json
 from masil.hardware import cpu_model, set_threads, usable_cores
 from masil.protocol import PROTOCOLS, sessions
-from masil.training import RECIPES, Recipe, Watch, train
+from masil.storage import write_json
+from masil.training import RECIPES, Monitoring, Recipe, train
 from masil.training.batches import Batches
-from masil.training.convolution import CHANNELS, TILES, convolve, transforms
-from masil.training.distributed import World
-from masil.training.session import Session
+from masil.training.compute import ComputeSettings, World
+from masil.training.convolution import SmallMapConv2d
+from masil.training.session import TrainingRun
 
 CPU = torch.device("cpu")
 GOAL_BARE, GOAL_USUAL = 0.9, 2.0
@@ -141,10 +140,10 @@ class Ours:
     """masil's session, at one size for as long as it takes."""
 
     def __init__(self, images: Images, px: int, batch: int, compiled: bool, folder: Path) -> None:
-        recipe = replace(RECIPES["cifar100-fast"], stages=((1000, px),), batch=batch, watch=Watch(nc_every=0))
-        engine = Engine("cpu", "float32", compiled, torch.get_num_threads(), 1, torch.__version__)
+        recipe = replace(RECIPES["cifar100-fast"], stages=((1000, px),), batch=batch, watch=Monitoring(nc_every=0))
+        settings = ComputeSettings("cpu", "float32", compiled, torch.get_num_threads(), 1, torch.__version__)
         batches = Batches(images, recipe, 32, CPU)
-        self.session = Session(create("resnet18_cifar"), batches, recipe, engine, World(), folder)
+        self.session = TrainingRun(create("resnet18_cifar"), batches, folder, settings=settings, world=World())
         self.session.save = lambda: None  # type: ignore[method-assign]  # an epoch here is a step or two
 
     def epoch(self) -> Pace:
@@ -215,30 +214,22 @@ def speed(px: int, batch: int, steps: int, rounds: int, compiled: bool) -> dict[
 
 
 def layers(batch: int, rounds: int) -> list[dict[str, object]]:
-    """Time one convolution after the other both ways, in processor milliseconds, the best of the rounds."""
+    """Time one convolution after the other in every form, in processor milliseconds, the best of the rounds."""
     rows = []
-    shapes = [(64, 64, 1), (64, 128, 2), (128, 128, 1), (128, 256, 2), (256, 256, 1), (256, 512, 2), (512, 512, 1)]
-    for (c, o, stride), side in itertools.product(shapes, TILES):
-        size = side * stride
+    shapes = [(128, 128, 1), (128, 256, 2), (256, 256, 1), (256, 512, 2), (512, 512, 1)]
+    for (c, o, stride), size, cast in itertools.product(shapes, (2, 3, 4, 6, 8, 16), (torch.float32, torch.bfloat16)):
+        layer = SmallMapConv2d(nn.Conv2d(c, o, 3, stride, 1, bias=False)).to(memory_format=torch.channels_last)
         x = torch.randn(batch, c, size, size).contiguous(memory_format=torch.channels_last).requires_grad_()
-        weight = (torch.randn(o, c, 3, 3) / c).contiguous(memory_format=torch.channels_last).requires_grad_()
-        plan = transforms(size, stride)
-        ways = {
-            "torch": lambda x=x, w=weight, s=stride: functional.conv2d(x, w, stride=s, padding=1),
-            "ours": lambda x=x, w=weight, p=plan: convolve(x, w, p),
-        }
-        best = dict.fromkeys(ways, float("inf"))
-        for _, (name, way) in itertools.product(range(rounds + 1), ways.items()):
-            clock = Clock()
-            with clock:
-                y = way()
-                y.backward(y.detach())
-            x.grad = weight.grad = None
-            best[name] = min(best[name], 1e3 * clock.busy)
-        used = min(c, o) >= CHANNELS and (stride == 1 or TILES[side] == side)
-        rows.append({"channels": [c, o], "size": size, "stride": stride, **best, "used": used})
-        line = f"  {c:3d} → {o:3d}, {size:2d} × {size:2d}, stride {stride}: {best['torch']:8.1f} {best['ours']:8.1f} ms"
-        print(f"{line} {best['torch'] / best['ours']:6.2f} × {'used' if used else ''}", flush=True)
+        best = dict.fromkeys(layer.forms(size, cast), float("inf"))
+        for _, form in itertools.product(range(rounds + 1), best):
+            with Clock() as clock, torch.autocast("cpu", torch.bfloat16, enabled=cast == torch.bfloat16):
+                y = layer.compute(x.to(cast), form)
+                torch.autograd.grad(y, (x, layer.weight), y.detach())
+            best[form] = min(best[form], 1e3 * clock.busy)
+        kind = str(cast).removeprefix("torch.")
+        rows.append({"channels": [c, o], "size": size, "stride": stride, "precision": kind, **best})
+        times = ", ".join(f"{form} {time_:.1f} ms" for form, time_ in best.items())
+        print(f"  {c:3d} → {o:3d}, {size:2d} × {size:2d}, stride {stride}, {kind}: {times}", flush=True)
     return rows
 
 
@@ -297,7 +288,7 @@ def accuracy_ours(images: Images, minutes: float, holdout: int, rates: dict[int,
     n = len(images) - CLASSES * holdout
     whole = sum(epochs * n / rates[px] for epochs, px in recipe.stages)
     stages = tuple((max(1, round(epochs * 60 * minutes / whole)), px) for epochs, px in recipe.stages)
-    short: Recipe = replace(recipe, stages=stages, watch=Watch(holdout=holdout, nc_every=0))
+    short: Recipe = replace(recipe, stages=stages, watch=Monitoring(holdout=holdout, nc_every=0))
     print(f"  stages {stages}")
     with tempfile.TemporaryDirectory() as folder:
         history = train(images, short, folder, device="cpu").history
@@ -321,9 +312,9 @@ def main() -> None:
     threads = set_threads()
     load_before = os.getloadavg()[0] / usable_cores() if hasattr(os, "getloadavg") else None
     if given.layers:
-        found = layers(given.batch, given.rounds)
+        times = layers(given.batch, given.rounds)
         if given.out:
-            write_json(given.out, found)
+            write_json(given.out, times)
         return
     rows = []
     for px in given.pixels:

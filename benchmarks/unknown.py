@@ -15,15 +15,15 @@ from torch import Tensor
 
 from masil.backbones import ActivationStore, create
 from masil.data import load
-from masil.files import write_json
 from masil.learner import Masil, auroc
 from masil.protocol import PROTOCOLS, sessions
+from masil.storage import write_json
 
 
 def rivals(model: Masil, activations: Tensor) -> dict[str, Tensor]:
     """Give scores [n] that are high for what was taught, from the literature."""
     base, memory = model.base_, model.memory_
-    x = base.door(activations)
+    x = base.take_power(activations)
     with torch.no_grad():
         g = base.embedding.transform(x)
         cosines = torch.nn.functional.normalize(g) @ memory.vectors.T

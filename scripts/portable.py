@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-TRAINING = ("average", "batches", "convolution", "head", "muon", "optimiser", "schedule", "virtual")
+TRAINING = ("batches", "convolution", "loss", "network", "optimiser", "recipe")
 ROOMS = [
     "tests/concepts",
     "tests/collapse",

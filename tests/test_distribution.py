@@ -48,7 +48,14 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_wheel_teaches_and_recognises_in_an_environment_of_its_own(built: Path, tmp_path: Path) -> None:
     wheel = built / f"masil-{__version__}-py3-none-any.whl"
     held = set(zipfile.ZipFile(wheel).namelist())
-    assert {"masil/py.typed", "masil/report/report.css", "masil/studio/static/index.html"} <= held
+    parts = (
+        "py.typed",
+        "report/report.css",
+        "report/page.html.jinja",
+        "report/table.html.jinja",
+        "studio/static/index.html",
+    )
+    assert {f"masil/{part}" for part in parts} <= held
     assert {name.partition("/")[0] for name in held} == {"masil", f"masil-{__version__}.dist-info"}
     run(sys.executable, "-m", "venv", "--without-pip", tmp_path / "env", folder=tmp_path)
     programs = tmp_path / "env" / ("Scripts" if os.name == "nt" else "bin")

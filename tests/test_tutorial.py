@@ -24,8 +24,8 @@ from typing import Any
 import pytest
 
 from masil.data import locate
-from masil.files import to_json, write_json
 from masil.hardware import Hardware, machine_key
+from masil.storage import to_json, write_json
 
 PAGE = Path(__file__).parents[1] / "docs" / "tutorial.md"
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)

@@ -4,8 +4,6 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
-from masil.wording import plural as plural  # its place until every room takes it from masil.wording
-
 T = TypeVar("T")
 
 

@@ -13,14 +13,14 @@ from masil.errors import InputError, UnknownNameError
 BUILT_IN = sorted(set(BACKBONES) - {"transformers"})
 
 
-def test_preprocess_normalises_each_channel(tiny, noise) -> None:
+def test_preprocess_normalises_each_channel(tiny, noise):
     backbone, pixels = tiny(mean=(0.1, 0.2, 0.3), std=(0.5, 0.25, 2.0)), noise(3, 16, 20)
     expected = (pixels.numpy() / 255 - np.reshape([0.1, 0.2, 0.3], (3, 1, 1))) / np.reshape([0.5, 0.25, 2.0], (3, 1, 1))
     torch.testing.assert_close(backbone.preprocess(pixels).double(), torch.from_numpy(expected), atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(backbone.preprocess(pixels / 255), backbone.preprocess(pixels), atol=1e-5, rtol=1e-5)
 
 
-def test_preprocess_follows_the_type_and_layout_of_the_weights(tiny, noise) -> None:
+def test_preprocess_follows_the_type_and_layout_of_the_weights(tiny, noise):
     x = tiny().to(torch.float64).to(memory_format=torch.channels_last).preprocess(noise(3))
     assert x.dtype == torch.float64
     assert x.is_contiguous(memory_format=torch.channels_last)
@@ -35,12 +35,12 @@ def test_preprocess_follows_the_type_and_layout_of_the_weights(tiny, noise) -> N
         (torch.zeros(2, 3, 16, 16, dtype=torch.int64), r"uint8, or float in \[0, 1\], but are torch.int64"),
     ],
 )
-def test_pixels_that_are_none(tiny, pixels: torch.Tensor, sentence: str) -> None:
+def test_pixels_that_are_none(tiny, pixels, sentence):
     with pytest.raises(InputError, match=sentence):
         tiny().preprocess(pixels)
 
 
-def test_options_that_are_none(tiny) -> None:
+def test_options_that_are_none(tiny):
     with pytest.raises(InputError, match="three positive deviations"):
         tiny(std=(1.0, 0.0, 1.0))
     with pytest.raises(InputError, match="must be positive, but is -1"):
@@ -51,7 +51,7 @@ def test_options_that_are_none(tiny) -> None:
         create("resnet18", witdh=2)
 
 
-def test_the_seed_alone_decides_the_start(tiny) -> None:
+def test_the_seed_alone_decides_the_start(tiny):
     before = torch.random.get_rng_state()
     first = tiny(seed=3)
     assert torch.equal(torch.random.get_rng_state(), before)
@@ -60,7 +60,7 @@ def test_the_seed_alone_decides_the_start(tiny) -> None:
     assert tiny(seed=4).fingerprint() != first.fingerprint()
 
 
-def test_fingerprint_sees_weights_statistics_and_configuration(tiny) -> None:
+def test_fingerprint_sees_weights_statistics_and_configuration(tiny):
     trained, warmed = tiny(), tiny()
     with torch.no_grad():
         trained.conv1.weight[0, 0, 0, 0] += 1e-3
@@ -69,7 +69,7 @@ def test_fingerprint_sees_weights_statistics_and_configuration(tiny) -> None:
     assert len({other.fingerprint() for other in others}) == len(others)
 
 
-def test_fingerprint_does_not_see_layout_counters_or_kinds_of_number(tiny) -> None:
+def test_fingerprint_does_not_see_layout_counters_or_kinds_of_number(tiny):
     backbone = tiny().to(memory_format=torch.channels_last)
     backbone.bn1.num_batches_tracked += 5
     assert backbone.fingerprint() == tiny().fingerprint()
@@ -85,7 +85,7 @@ FINGERPRINTS = {
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
-def test_the_fingerprint_of_the_same_weights_never_changes(name: str) -> None:
+def test_the_fingerprint_of_the_same_weights_never_changes(name):
     backbone = create(name)
     with torch.no_grad():
         for i, tensor in enumerate(backbone.state_dict().values()):
@@ -93,12 +93,12 @@ def test_the_fingerprint_of_the_same_weights_never_changes(name: str) -> None:
     assert backbone.fingerprint().startswith(FINGERPRINTS[name])
 
 
-def test_the_fingerprint_of_the_pretrained_weights_never_changes() -> None:
+def test_the_fingerprint_of_the_pretrained_weights_never_changes():
     assert create("efficientnet_lite0", weights="imagenet").fingerprint().startswith("7409b867f72f6600")
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
-def test_config_rebuilds_the_backbone(name: str) -> None:
+def test_config_rebuilds_the_backbone(name):
     backbone = create(name, width=0.25, framing=Framing(40, 36), mean=(0.4, 0.5, 0.6), std=(0.2, 0.2, 0.1))
     again = create(**json.loads(json.dumps(backbone.config())))
     assert again.fingerprint() == backbone.fingerprint()
@@ -108,7 +108,7 @@ def test_config_rebuilds_the_backbone(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
-def test_activations_are_the_mean_of_a_map_of_numbers_from_zero_on(name: str, noise) -> None:
+def test_activations_are_the_mean_of_a_map_of_numbers_from_zero_on(name, noise):
     backbone = create(name, width=0.25).requires_grad_(False)
     x = backbone.preprocess(noise(2, 40))
     activations = backbone(x)
@@ -118,7 +118,7 @@ def test_activations_are_the_mean_of_a_map_of_numbers_from_zero_on(name: str, no
     torch.testing.assert_close(activations, backbone.maps(x).mean((2, 3)))
 
 
-def test_a_module_of_ones_own_has_no_name_to_rebuild_it_from() -> None:
+def test_a_module_of_ones_own_has_no_name_to_rebuild_it_from():
     layers = torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.ReLU()
     backbone = ModuleBackbone(torch.nn.Sequential(*layers), Framing(8, 8))
     with pytest.raises(InputError, match="'module:custom' was made from a module of your own"):

@@ -2,13 +2,12 @@
 
 import logging
 import os
-from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
-from masil.backbones import Backbone, ModuleBackbone, create, engine_times, open_engine
+from masil.backbones import ModuleBackbone, create, engine_times, open_engine
 from masil.data import Framing
 from masil.errors import DeviceError, InputError, UnknownNameError
 
@@ -17,17 +16,17 @@ TORCH = {"engine": "torch", "device": "cpu"}
 
 
 @pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("MASIL_CACHE", str(tmp_path))
     return tmp_path / "onnx"
 
 
-def graphs(cache: Path) -> set[tuple[str, int]]:
+def graphs(cache):
     """Give the graphs that are kept; one that was written again has another inode."""
     return {(file.name, file.stat().st_ino) for file in cache.glob("*.onnx")}
 
 
-def check_same(backbone: Backbone, pixels: torch.Tensor, **choice) -> None:
+def check_same(backbone, pixels, **choice):
     with torch.no_grad():
         expected = backbone(backbone.preprocess(pixels))
     rows = open_engine(backbone, size=pixels.shape[2], **choice).run(pixels)
@@ -35,7 +34,7 @@ def check_same(backbone: Backbone, pixels: torch.Tensor, **choice) -> None:
     assert not rows.requires_grad
 
 
-def test_pytorch_computes_in_evaluation_mode_and_float32_with_the_weights_it_was_opened_with(tiny, noise) -> None:
+def test_pytorch_computes_in_evaluation_mode_and_float32_with_the_weights_it_was_opened_with(tiny, noise):
     backbone, pixels = tiny(), noise(5)
     check_same(backbone, pixels, **TORCH)
     engine = open_engine(backbone.half().train(), **TORCH)
@@ -49,7 +48,7 @@ def test_pytorch_computes_in_evaluation_mode_and_float32_with_the_weights_it_was
 
 
 @pytest.mark.parametrize("name", ["resnet12", "resnet18", "resnet18_cifar", "efficientnet_lite0"])
-def test_every_architecture_agrees_with_pytorch(name: str, noise) -> None:
+def test_every_architecture_agrees_with_pytorch(name, noise):
     backbone = create(name, width=0.25)
     for n in (1, 2, 3, 9):
         check_same(backbone, noise(n, 33, seed=n), **ONNX)
@@ -57,13 +56,13 @@ def test_every_architecture_agrees_with_pytorch(name: str, noise) -> None:
 
 
 @pytest.mark.parametrize("cores", [1, 2, 16])
-def test_however_many_cores(monkeypatch: pytest.MonkeyPatch, tiny, noise, cores: int) -> None:
+def test_however_many_cores(monkeypatch, tiny, noise, cores):
     monkeypatch.setattr("masil.backbones.engine.usable_cores", lambda: cores)
     monkeypatch.setattr("masil.backbones.engine.PIXELS", 2 * 16 * 16)
     check_same(tiny(), noise(9), **ONNX)
 
 
-def test_traced_once_per_weights_and_size(cache: Path, tiny) -> None:
+def test_traced_once_per_weights_and_size(cache, tiny):
     open_engine(tiny(), **ONNX)
     first = graphs(cache)
     open_engine(tiny(), **ONNX)
@@ -74,7 +73,7 @@ def test_traced_once_per_weights_and_size(cache: Path, tiny) -> None:
 
 
 @pytest.mark.parametrize("damage", ["cut short", "of other weights"])
-def test_a_graph_that_is_not_the_backbone_s_is_traced_again(cache: Path, tiny, noise, damage: str) -> None:
+def test_a_graph_that_is_not_the_backbone_s_is_traced_again(cache, tiny, noise, damage):
     open_engine(tiny(seed=5), **ONNX)
     (other,) = cache.glob("*.onnx")
     wrong = other.read_bytes()
@@ -90,18 +89,18 @@ def test_a_graph_that_is_not_the_backbone_s_is_traced_again(cache: Path, tiny, n
 class FixedBatch(nn.Module):
     """Tracing turns the number of images into a constant."""
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x):
         return x.reshape(int(x.shape[0]), -1).abs() + torch.zeros(int(x.shape[0]), 1)
 
 
 class NoSuchOperator(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x):
         values: torch.Tensor = torch.linalg.svdvals(x.flatten(2))
         return values
 
 
 class OnePlusIfTraced(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x):
         return x.flatten(1).abs() + (1.0 if torch.jit.is_tracing() else 0.0)
 
 
@@ -113,9 +112,7 @@ class OnePlusIfTraced(nn.Module):
         (OnePlusIfTraced(), r"its activations differ from PyTorch's by [\d.e-]+ of the largest"),
     ],
 )
-def test_what_onnx_runtime_cannot_do_is_refused_quietly(
-    cache: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, module: nn.Module, sentence: str
-) -> None:
+def test_what_onnx_runtime_cannot_do_is_refused_quietly(cache, capfd, caplog, module, sentence):
     backbone = ModuleBackbone(module, Framing(16, 16))
     with pytest.raises(DeviceError, match=f"'module:custom' cannot run on ONNX Runtime: {sentence}"):
         open_engine(backbone, **ONNX)
@@ -126,23 +123,21 @@ def test_what_onnx_runtime_cannot_do_is_refused_quietly(
     assert not graphs(cache)
 
 
-def test_without_onnxruntime(monkeypatch: pytest.MonkeyPatch, cache: Path, tiny) -> None:
+def test_without_onnxruntime(monkeypatch, cache, tiny):
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(DeviceError, match=r"cannot run on ONNX Runtime: it is not installed \(pip install onnxruntime"):
         open_engine(tiny(), **ONNX)
     assert open_engine(tiny(), device="cpu").name == "torch"
 
 
-def test_a_cache_that_cannot_be_written_costs_only_time(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tiny, noise
-) -> None:
+def test_a_cache_that_cannot_be_written_costs_only_time(monkeypatch, tmp_path, tiny, noise):
     (tmp_path / "file").write_text("not a folder")
     monkeypatch.setenv("MASIL_CACHE", str(tmp_path / "file"))
     check_same(tiny(), noise(9), **ONNX)
     check_same(tiny(), noise(9), device="cpu")
 
 
-def test_old_graphs_go(cache: Path, tiny) -> None:
+def test_old_graphs_go(cache, tiny):
     cache.mkdir()
     for i in range(19):
         for suffix in ("onnx", "json"):
@@ -159,7 +154,7 @@ def test_old_graphs_go(cache: Path, tiny) -> None:
 
 
 @pytest.fixture
-def timed(monkeypatch: pytest.MonkeyPatch, cache: Path) -> list[dict[str, float]]:
+def timed(monkeypatch, cache):
     """Let the seconds of the next timings be these; each timing takes one."""
     seconds: list[dict[str, float]] = []
     monkeypatch.setattr("masil.backbones.engine.time_in_turn", lambda work, device: seconds.pop(0))
@@ -167,7 +162,7 @@ def timed(monkeypatch: pytest.MonkeyPatch, cache: Path) -> list[dict[str, float]
 
 
 @pytest.mark.parametrize(("torch_seconds", "fastest"), [(2.0, "onnxruntime"), (0.95, "onnxruntime"), (0.5, "torch")])
-def test_the_clearly_faster_engine_is_found_once(timed, tiny, torch_seconds: float, fastest: str) -> None:
+def test_the_clearly_faster_engine_is_found_once(timed, tiny, torch_seconds, fastest):
     timed.append({"onnxruntime": 1.0, "torch": torch_seconds})
     assert open_engine(tiny(), device="cpu").name == fastest
     assert open_engine(tiny(), device="cpu").name == fastest  # no time is left to be asked for
@@ -176,7 +171,7 @@ def test_the_clearly_faster_engine_is_found_once(timed, tiny, torch_seconds: flo
     assert open_engine(tiny(), **ONNX).name == "onnxruntime"
 
 
-def test_what_was_measured_elsewhere_or_is_damaged_is_measured_again(timed, tiny, cache: Path, monkeypatch) -> None:
+def test_what_was_measured_elsewhere_or_is_damaged_is_measured_again(timed, tiny, cache, monkeypatch):
     timed += [{"onnxruntime": seconds, "torch": 1.0} for seconds in (2.0, 0.5, 2.0)]
     assert open_engine(tiny(), device="cpu").name == "torch"
     with monkeypatch.context() as patch:
@@ -189,14 +184,27 @@ def test_what_was_measured_elsewhere_or_is_damaged_is_measured_again(timed, tiny
     assert open_engine(tiny(), device="cpu").name == "torch"
 
 
-def test_the_engines_are_really_timed(cache: Path, tiny) -> None:
+def test_a_graph_that_was_checked_here_is_not_checked_again_unless_it_has_changed(timed, tiny, cache, monkeypatch):
+    timed.append({"onnxruntime": 1.0, "torch": 2.0})
+    open_engine(tiny(), device="cpu")
+    checked: list[str] = []
+    monkeypatch.setattr("masil.backbones.engine.OnnxEngine.check", lambda *_: checked.append("again"))
+    assert open_engine(tiny(), device="cpu").name == "onnxruntime"
+    assert not checked
+    (file,) = cache.glob("*.onnx")
+    file.write_bytes(file.read_bytes() + b" ")
+    open_engine(tiny(), device="cpu")
+    assert checked == ["again"]
+
+
+def test_the_engines_are_really_timed(cache, tiny):
     engine = open_engine(tiny(), device="cpu")
     (times,) = engine_times()
     assert engine.name == times.fastest
     assert min(times.seconds.values()) > 0
 
 
-def test_a_variable_chooses_where_nobody_else_does(timed, tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variable_chooses_where_nobody_else_does(timed, tiny, monkeypatch):
     for name in ("torch", "onnxruntime"):
         monkeypatch.setenv("MASIL_ENGINE", name)
         assert open_engine(tiny(), device="cpu").name == name
@@ -206,7 +214,7 @@ def test_a_variable_chooses_where_nobody_else_does(timed, tiny, monkeypatch: pyt
         open_engine(tiny(), device="cpu")
 
 
-def test_other_devices_belong_to_pytorch(monkeypatch: pytest.MonkeyPatch, tiny) -> None:
+def test_other_devices_belong_to_pytorch(monkeypatch, tiny):
     monkeypatch.setattr("masil.backbones.engine.resolve_device", lambda _: torch.device("meta"))
     assert open_engine(tiny()).name == "torch"
     with pytest.raises(DeviceError, match="computes on the processor here, not on 'meta'; use engine='torch'"):
@@ -214,12 +222,12 @@ def test_other_devices_belong_to_pytorch(monkeypatch: pytest.MonkeyPatch, tiny) 
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
-def test_a_device_that_is_not_there(tiny) -> None:
+def test_a_device_that_is_not_there(tiny):
     with pytest.raises(DeviceError, match="The device 'cuda' was asked for, but torch"):
         open_engine(tiny(), device="cuda")
 
 
-def test_names_and_pixels_that_are_none(tiny, noise) -> None:
+def test_names_and_pixels_that_are_none(tiny, noise):
     with pytest.raises(UnknownNameError, match="no engine called 'onnxruntim'; did you mean 'onnxruntime'"):
         open_engine(tiny(), engine="onnxruntim")
     for pixels in (noise(5) / 255, noise(5)[0], noise(5)[:, :1]):

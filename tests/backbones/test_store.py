@@ -7,14 +7,13 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from masil.backbones import ActivationStore, extract, stream
-from masil.data import ArrayImages, Framing, Images
+from masil.backbones import MIRRORED, ActivationStore, View, extract, stream
+from masil.data import Framing, Images, array_images
 from masil.errors import DataError, StorageError
 
 N, SIDE = 12, 16
@@ -22,7 +21,7 @@ CHOICE = {"engine": "torch", "device": "cpu", "batch": 2}
 
 
 @pytest.fixture
-def extracted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def extracted(monkeypatch):
     """Positions of the batches extracted so far."""
     positions: list[int] = []
 
@@ -36,17 +35,17 @@ def extracted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.fixture
-def get(tmp_path: Path, tiny, images):
+def get(tmp_path, tiny, images):
     """Give a function that asks a new store for the activations of twelve images."""
 
-    def ask(backbone=None, some=None, **options) -> torch.Tensor:
+    def ask(backbone=None, some=None, **options):
         some = images(N) if some is None else some
         return ActivationStore(tmp_path).get(backbone or tiny(), some, **CHOICE, **options)
 
     return ask
 
 
-def test_extracted_once_and_found_again(get, tiny, images, tmp_path: Path, extracted: list[int]) -> None:
+def test_extracted_once_and_found_again(get, tiny, images, tmp_path, extracted):
     first = get()
     torch.testing.assert_close(first, extract(tiny(), images(N), **CHOICE), atol=1e-6, rtol=1e-5)
     extracted.clear()
@@ -56,13 +55,14 @@ def test_extracted_once_and_found_again(get, tiny, images, tmp_path: Path, extra
     assert sorted(path.suffix for path in tmp_path.iterdir()) == [".json", ".lock", ".npy"]
 
 
-def test_told_apart_by_weights_images_framing_and_flip(get, tiny, images, tmp_path: Path) -> None:
+def test_told_apart_by_weights_images_framing_and_view(get, tiny, images, tmp_path):
     all_rows = [
         get(),
         get(tiny(seed=1)),
         get(some=images(N, seed=1)),
         get(framing=Framing(20, SIDE)),
-        get(flip=True),
+        get(view=MIRRORED),
+        get(view=View(0.25)),
         get(some=images(N).subset(list(range(N))[::-1])),
     ]
     assert len(list(tmp_path.glob("*.npy"))) == len(all_rows)
@@ -72,49 +72,49 @@ def test_told_apart_by_weights_images_framing_and_flip(get, tiny, images, tmp_pa
     assert not any(torch.equal(all_rows[0], other) for other in all_rows[1:])
 
 
-def test_files_of_earlier_versions_are_found(tmp_path: Path, tiny) -> None:
+def test_files_of_earlier_versions_are_found(tmp_path, tiny):
     backbone = tiny()
     with torch.no_grad():
         for i, tensor in enumerate(backbone.state_dict().values()):
             tensor.fill_(i * 1e-3)
     pixels = np.arange(2 * 3 * SIDE * SIDE).reshape(2, 3, SIDE, SIDE).astype(np.uint8)
-    images = ArrayImages(pixels, torch.arange(2))
+    images = array_images(pixels, torch.arange(2))
     for flip, key in ((False, "2d519c3149ba38353ca2812dc3568661"), (True, "4bf97bb553c914235c2a850bb141afd4")):
         rows = torch.full((2, 32), float(flip))
         np.save(tmp_path / f"resnet20-{key}.npy", rows.numpy())
-        assert torch.equal(ActivationStore(tmp_path).get(backbone, images, flip=flip, device="no such device"), rows)
+        assert torch.equal(
+            ActivationStore(tmp_path).get(backbone, images, view=View(mirrored=flip), device="no such device"), rows
+        )
 
 
-def test_the_usual_place_is_the_cache(tiny, images, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_usual_place_is_the_cache(tiny, images, tmp_path, monkeypatch):
     monkeypatch.setenv("MASIL_CACHE", str(tmp_path))
     ActivationStore().get(tiny(), images(N), **CHOICE)
     assert len(list((tmp_path / "activations").glob("resnet20-*.npy"))) == 1
 
 
-def test_changes_stay_in_memory(get) -> None:
+def test_changes_stay_in_memory(get):
     first = get()
     kept = first.clone()
     first.zero_()
     assert torch.equal(get(), kept)
 
 
-def test_no_images(get, images, tmp_path: Path) -> None:
+def test_no_images(get, images, tmp_path):
     assert get(some=images(0)).shape == (0, 32)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_it_continues_after_an_error(
-    get, tiny, images, tmp_path: Path, extracted: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    load = Images.load
+def test_it_continues_after_an_error(get, tiny, images, tmp_path, extracted, monkeypatch):
+    load = Images.load_checked
 
-    def failing(self: Images, index: slice, framing: Framing) -> torch.Tensor:
+    def failing(self, index, framing):
         if index.start == 6:
             raise DataError("c.jpg cannot be read.")
         return load(self, index, framing)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Images, "load", failing)
+        patch.setattr(Images, "load_checked", failing)
         with pytest.raises(DataError, match=r"c\.jpg"):
             get()
     assert extracted == [0, 2, 4]
@@ -128,7 +128,7 @@ def test_it_continues_after_an_error(
     assert not part.exists()
 
 
-def test_a_death_just_before_the_end(get, tmp_path: Path, extracted: list[int]) -> None:
+def test_a_death_just_before_the_end(get, tmp_path, extracted):
     whole = get().clone()
     (file,) = tmp_path.glob("*.npy")
     file.rename(file.with_suffix(".part"))
@@ -146,7 +146,7 @@ def test_a_death_just_before_the_end(get, tmp_path: Path, extracted: list[int]) 
         lambda content: content.replace(b"(12, 32)", b"(32, 12)"),
     ],
 )
-def test_a_damaged_file_is_extracted_again(get, tmp_path: Path, caplog: pytest.LogCaptureFixture, damage) -> None:
+def test_a_damaged_file_is_extracted_again(get, tmp_path, caplog, damage):
     whole = get().clone()
     (file,) = tmp_path.glob("*.npy")
     file.write_bytes(damage(file.read_bytes()))
@@ -154,7 +154,7 @@ def test_a_damaged_file_is_extracted_again(get, tmp_path: Path, caplog: pytest.L
     assert caplog.text.count("is damaged; its activations are extracted again") == 1
 
 
-def test_a_part_that_is_something_else_is_begun_again(get, tmp_path: Path, extracted: list[int]) -> None:
+def test_a_part_that_is_something_else_is_begun_again(get, tmp_path, extracted):
     whole = get().clone()
     (file,) = tmp_path.glob("*.npy")
     file.with_suffix(".part").write_bytes(b"not one of ours" * 100)
@@ -164,10 +164,10 @@ def test_a_part_that_is_something_else_is_begun_again(get, tmp_path: Path, extra
     assert extracted == list(range(0, N, 2))
 
 
-def test_a_full_disk(get, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk(get, monkeypatch):
     written = 0
 
-    def fsync(_: int) -> None:
+    def fsync(_):
         nonlocal written
         written += 1
         if written == 3:
@@ -178,7 +178,7 @@ def test_a_full_disk(get, monkeypatch: pytest.MonkeyPatch) -> None:
         get()
 
 
-def test_a_folder_that_cannot_be_written(tiny, images, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written(tiny, images, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match="cannot be written"):
         ActivationStore(tmp_path / "file").get(tiny(), images(N), **CHOICE)
@@ -191,7 +191,7 @@ from pathlib import Path
 import numpy as np, torch
 from masil.backbones import ActivationStore, create
 import masil.backbones.store as store
-from masil.data import ArrayImages
+from masil.data import array_images
 whole, count = store.stream, 0
 def halting(*arguments, **options):
     global count
@@ -203,13 +203,13 @@ def halting(*arguments, **options):
 store.stream = halting
 pixels = np.random.default_rng(0).integers(0, 256, ({N}, 3, {SIDE}, {SIDE}), dtype=np.uint8)
 backbone = create("resnet20", width=0.5, framing=({SIDE}, {SIDE}))
-images = ArrayImages(pixels, torch.arange({N}))
+images = array_images(pixels, torch.arange({N}))
 ActivationStore(sys.argv[1]).get(backbone, images, engine="torch", device="cpu", batch=2)
 print(count, flush=True)
 """
 
 
-def start_child(folder: Path) -> "subprocess.Popen[str]":
+def start_child(folder):
     child = subprocess.Popen([sys.executable, "-c", CHILD, str(folder)], stdout=subprocess.PIPE, text=True)
     patience = time.monotonic() + 120
     while not any(part.stat().st_size == 128 + 4 * 128 for part in folder.glob("*.part")):  # header, four rows
@@ -220,7 +220,7 @@ def start_child(folder: Path) -> "subprocess.Popen[str]":
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs kill -9")
-def test_killed_in_the_middle(get, tiny, images, tmp_path: Path, extracted: list[int]) -> None:
+def test_killed_in_the_middle(get, tiny, images, tmp_path, extracted):
     with start_child(tmp_path) as child:
         child.send_signal(signal.SIGKILL)
         assert child.wait() == -signal.SIGKILL
@@ -229,7 +229,7 @@ def test_killed_in_the_middle(get, tiny, images, tmp_path: Path, extracted: list
     torch.testing.assert_close(rows, extract(tiny(), images(N), **CHOICE), atol=1e-6, rtol=1e-5)
 
 
-def test_two_processes_at_once(get, tiny, images, tmp_path: Path, extracted: list[int]) -> None:
+def test_two_processes_at_once(get, tiny, images, tmp_path, extracted):
     with start_child(tmp_path) as child:
         threading.Timer(0.3, (tmp_path / "go").touch).start()  # while this process waits
         rows = get()

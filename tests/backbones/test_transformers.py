@@ -2,8 +2,6 @@
 
 import json
 import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -19,7 +17,7 @@ PIXELS = torch.randint(0, 256, (3, 3, SIDE, SIDE), dtype=torch.uint8, generator=
 VIT = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "image_size": SIDE, "patch_size": 8}
 
 
-def vit() -> Any:
+def vit():
     return transformers.ViTConfig(**VIT, intermediate_size=64)
 
 
@@ -37,7 +35,7 @@ CONFIGS = {
 
 
 @pytest.mark.parametrize("kind", CONFIGS)
-def test_a_configuration_becomes_a_backbone(kind: str) -> None:
+def test_a_configuration_becomes_a_backbone(kind):
     make, features, pool, non_negative = CONFIGS[kind]
     backbone = from_transformers(make(), framing=Framing(SIDE, SIDE))
     assert (backbone.features, backbone.pool, backbone.non_negative) == (features, pool, non_negative)
@@ -52,7 +50,7 @@ def test_a_configuration_becomes_a_backbone(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", CONFIGS)
-def test_its_configuration_rebuilds_it(kind: str) -> None:
+def test_its_configuration_rebuilds_it(kind):
     backbone = from_transformers(CONFIGS[kind][0](), framing=Framing(SIDE, SIDE), seed=1)
     again = create(**json.loads(json.dumps(backbone.config())))
     assert again.fingerprint() != backbone.fingerprint()
@@ -62,13 +60,13 @@ def test_its_configuration_rebuilds_it(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", CONFIGS)
-def test_it_runs_on_the_fast_engine(kind: str) -> None:
+def test_it_runs_on_the_fast_engine(kind):
     backbone = from_transformers(CONFIGS[kind][0](), framing=Framing(SIDE, SIDE))
     rows = open_engine(backbone, engine="onnxruntime", device="cpu").run(PIXELS)
     torch.testing.assert_close(rows, backbone(backbone.preprocess(PIXELS)), atol=1e-4, rtol=1e-3)
 
 
-def test_what_is_pooled() -> None:
+def test_what_is_pooled():
     token, mean = (from_transformers(vit(), pool=pool) for pool in ("token", "mean"))
     x = token.preprocess(PIXELS)
     last = token.model(x).last_hidden_state
@@ -78,7 +76,7 @@ def test_what_is_pooled() -> None:
     torch.testing.assert_close(token.maps(x)[:, :32, 1, 2], last[:, 1 + 6].clamp_min(0))
 
 
-def test_a_model_with_text_gives_its_eyes() -> None:
+def test_a_model_with_text_gives_its_eyes():
     config = transformers.CLIPConfig(
         vision_config={**VIT, "intermediate_size": 64},
         text_config={
@@ -94,7 +92,7 @@ def test_a_model_with_text_gives_its_eyes() -> None:
     assert not any("text" in key for key in backbone.state_dict())
 
 
-def test_a_folder_with_its_own_preprocessing(tmp_path: Path) -> None:
+def test_a_folder_with_its_own_preprocessing(tmp_path):
     model = transformers.AutoModel.from_config(vit())
     model.save_pretrained(tmp_path)
     own = {
@@ -117,7 +115,7 @@ def test_a_folder_with_its_own_preprocessing(tmp_path: Path) -> None:
     )
 
 
-def test_the_start_is_the_seeds() -> None:
+def test_the_start_is_the_seeds():
     torch.manual_seed(5)
     before = torch.random.get_rng_state()
     first = from_transformers(vit(), seed=2).fingerprint()
@@ -125,7 +123,7 @@ def test_the_start_is_the_seeds() -> None:
     assert from_transformers(vit(), seed=2).fingerprint() == first
 
 
-def test_models_that_do_not_fit(tmp_path: Path) -> None:
+def test_models_that_do_not_fit(tmp_path):
     text = transformers.BertConfig(
         hidden_size=16, num_hidden_layers=1, num_attention_heads=1, intermediate_size=16, vocab_size=50
     )
@@ -142,7 +140,7 @@ def test_models_that_do_not_fit(tmp_path: Path) -> None:
         from_transformers(CONFIGS["ResNet"][0](), pool="token", framing=Framing(SIDE, SIDE))
 
 
-def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(InputError, match=r"are an extra of masil: pip install \"masil\[transformers\]\""):
         from_transformers("some/model")

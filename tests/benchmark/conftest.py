@@ -1,28 +1,26 @@
 """A benchmark of eight coloured squares, with a backbone that is the pixels themselves."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 
-from masil.backbones import Backbone, create
+from masil.backbones import create
 from masil.benchmark import Setting
-from masil.data import ArrayImages, Dataset, Framing, Images
+from masil.data import Dataset, Framing, array_images
 from masil.hardware import Hardware, remember
 from masil.protocol import Protocol
 
 SHAPE = Protocol("small", "squares", base_classes=4, sessions=2, way=2, shot=3)
 
 
-def squares(train: int = 6, test: int = 4, classes: int = 8) -> Dataset:
+def squares(train=6, test=4, classes=8):
     generator = np.random.default_rng(0)
     colours = generator.integers(0, 256, (classes, 3, 4, 4))
 
-    def part(each: int) -> ArrayImages:
+    def part(each):
         labels = torch.arange(classes).repeat(each)
         pixels = colours[labels] + generator.integers(-20, 21, (len(labels), 3, 4, 4))
-        return ArrayImages(pixels.clip(0, 255).astype(np.uint8), labels)
+        return array_images(pixels.clip(0, 255).astype(np.uint8), labels)
 
     return Dataset("squares", tuple("abcdefgh"), part(train), part(test))
 
@@ -30,22 +28,22 @@ def squares(train: int = 6, test: int = 4, classes: int = 8) -> Dataset:
 class Shelf:
     """Stands in for the store: activations are pixels in [0, 1]. Notes how many images were asked for."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.asked: list[int] = []
 
-    def get(self, backbone: Backbone, images: Images, *, flip: bool = False, device: str = "auto") -> torch.Tensor:
+    def get(self, backbone, images, *, view, device="auto"):
         self.asked.append(len(images))
         pixels = images.load(slice(None), Framing(4, 4))
-        return (pixels.flip(3) if flip else pixels).flatten(1) / 255
+        return (pixels.flip(3) if view.mirrored else pixels).flatten(1) / 255
 
 
 @pytest.fixture(autouse=True)
-def _known_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _known_machine(tmp_path, monkeypatch):
     """Spare the tests the hardware's trials: the answer is known."""
     monkeypatch.setenv("MASIL_CACHE", str(tmp_path / "cache"))
     remember(Hardware("cpu", {"cpu": "float32"}))
 
 
 @pytest.fixture
-def setting() -> Setting:
+def setting():
     return Setting(SHAPE, squares(), create("resnet20", width=0.5), "none", device="cpu", store=Shelf())  # type: ignore[arg-type]

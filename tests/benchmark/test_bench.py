@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from masil.benchmark import Entry, bench, read_run, run
-from masil.benchmark.child import end_children
+from masil.benchmark.cluster import Children, children
 from masil.errors import InputError, StorageError
 from masil.methods import Teen
 
@@ -49,8 +49,11 @@ MODULE = """
             raise RuntimeError("no moon at all")
 """
 SCRIPT = """
+    import signal
     import time
     from pathlib import Path
+
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 
     from conftest import SHAPE, Shelf, squares
     from masil.backbones import create
@@ -71,7 +74,7 @@ SCRIPT = """
 
 
 @pytest.fixture(scope="module")
-def bad(tmp_path_factory: pytest.TempPathFactory):
+def bad(tmp_path_factory):
     folder = tmp_path_factory.mktemp("modules")
     (folder / "bad_methods.py").write_text(textwrap.dedent(MODULE))
     with pytest.MonkeyPatch.context() as patch:
@@ -85,24 +88,24 @@ def bad(tmp_path_factory: pytest.TempPathFactory):
 def _children(bad):
     """Let one test's children serve the next: starting one takes seconds."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(GRID, "end_children", lambda: None)
+        patch.setattr(Children, "end", lambda self: None)
         yield
-    end_children()
+    children().end()
 
 
-def in_this_process(task: bytes, arrays):
+def in_this_process(_, task, arrays):
     """Play a packed cell without a child, so that what a test has patched holds for it."""
     function, arguments = pickle.loads(task)
     return function(*arguments, **arrays)
 
 
-def assert_same_answers(one, other) -> None:
+def assert_same_answers(one, other):
     """A child may have other threads, and an image between two classes another answer, but no more than one."""
     both = [[[row.accuracy for row in draw.sessions] for draw in record.draws] for record in (one, other)]
     np.testing.assert_allclose(*both, atol=100 / FEWEST + 1e-6)
 
 
-def test_a_grid_finds_what_single_runs_find(setting, tmp_path: Path) -> None:
+def test_a_grid_finds_what_single_runs_find(setting, tmp_path):
     grid = bench(setting, ["d-cosine", "fecam"], 2, out=tmp_path, workers=2)
     assert [record.method for record in grid.runs] == ["d-cosine", "fecam"]
     for record in grid.runs:
@@ -111,16 +114,14 @@ def test_a_grid_finds_what_single_runs_find(setting, tmp_path: Path) -> None:
     assert setting.store.asked[:4] == [24, 32, 12, 12]  # every activation once, before the first cell
 
 
-def test_shots_are_hashed_once_for_all_methods(setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shots_are_hashed_once_for_all_methods(setting, tmp_path, monkeypatch):
     hashed = []
     monkeypatch.setattr(GRID, "shots_checksum", lambda _, draw: hashed.append(draw) or "0a")
     bench(setting, ["d-cosine", "fecam"], 2, out=tmp_path, workers=1)
     assert hashed == [0, 1]
 
 
-def test_a_cell_that_dies_costs_only_itself_and_is_all_that_is_tried_again(
-    setting, bad, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_cell_that_dies_costs_only_itself_and_is_all_that_is_tried_again(setting, bad, tmp_path, caplog):
     table = [Entry("dies", bad.Dies), "d-cosine", Entry("raises", bad.Fails), Entry("unmade", bad.Unmade)]
     grid = bench(setting, table, 1, out=tmp_path, workers=2)
     assert [record.method for record in grid.runs] == ["d-cosine"]
@@ -147,7 +148,7 @@ def test_a_cell_that_dies_costs_only_itself_and_is_all_that_is_tried_again(
 
 
 @pytest.mark.skipif(os.name != "posix", reason="sends a signal")
-def test_ctrl_c_stops_at_once_and_leaves_no_process(bad, tmp_path: Path) -> None:
+def test_ctrl_c_stops_at_once_and_leaves_no_process(bad, tmp_path):
     (tmp_path / "script.py").write_text(textwrap.dedent(SCRIPT))
     path = os.pathsep.join([os.environ["PYTHONPATH"], str(Path(__file__).parent)])
     script = subprocess.Popen(
@@ -173,8 +174,8 @@ def test_ctrl_c_stops_at_once_and_leaves_no_process(bad, tmp_path: Path) -> None
         os.killpg(script.pid, 0)
 
 
-def test_cells_are_used_again_only_where_nothing_changed(setting, tmp_path: Path, monkeypatch) -> None:
-    def played(**given: float) -> list[str]:
+def test_cells_are_used_again_only_where_nothing_changed(setting, tmp_path, monkeypatch):
+    def played(**given):
         before = set((tmp_path / "cells").glob("*.json"))
         bench(setting, [Entry.of("teen", given)], 1, out=tmp_path, workers=1)
         return [file.name[:12] for file in set((tmp_path / "cells").glob("*.json")) - before]
@@ -189,13 +190,13 @@ def test_cells_are_used_again_only_where_nothing_changed(setting, tmp_path: Path
     monkeypatch.setattr("masil.__version__", "9.9")
     assert played() == ["teen-draw-0-"]
     monkeypatch.setattr("masil.benchmark.cell.package_code", lambda: "other code")
-    monkeypatch.setattr(GRID, "in_child", in_this_process)
+    monkeypatch.setattr(Children, "run", in_this_process)
     assert played() == ["teen-draw-0-"]
     assert {path.parent.name[:4] for path in tmp_path.glob("*/run.json")} == {"teen"}
     assert len(list(tmp_path.glob("*/run.json"))) == 2  # with and without a chosen share
 
 
-def test_a_later_grid_adds_to_the_folder(setting, tmp_path: Path) -> None:
+def test_a_later_grid_adds_to_the_folder(setting, tmp_path):
     (first,) = bench(setting, ["d-cosine"], [1], out=tmp_path, workers=1).runs
     bench(setting, ["d-cosine"], 3, out=tmp_path, workers=1)
     bench(setting, ["teen"], 1, out=tmp_path, workers=1)
@@ -210,7 +211,7 @@ def test_a_later_grid_adds_to_the_folder(setting, tmp_path: Path) -> None:
     assert {"parameters", "version", "code", "weights", "data", "shots", "draw", "seed"} <= inputs.keys()
 
 
-def test_standard_shots_and_draws_are_not_mixed(setting, tmp_path: Path) -> None:
+def test_standard_shots_and_draws_are_not_mixed(setting, tmp_path):
     shots = {1: torch.tensor([4, 12, 20, 5, 13, 21]), 2: torch.tensor([6, 14, 22, 7, 15, 23])}
     listed = replace(setting, dataset=replace(setting.dataset, shots=shots))
     bench(listed, ["d-cosine"], [None], out=tmp_path, workers=1)
@@ -218,16 +219,14 @@ def test_standard_shots_and_draws_are_not_mixed(setting, tmp_path: Path) -> None
         bench(listed, ["d-cosine"], 2, out=tmp_path, workers=1)
 
 
-def test_code_that_changes_under_a_grid_is_refused(setting, tmp_path: Path, monkeypatch) -> None:
+def test_code_that_changes_under_a_grid_is_refused(setting, tmp_path, monkeypatch):
     monkeypatch.setattr("masil.benchmark.cell.package_code", lambda: "what the parent saw")  # children see the truth
     grid = bench(setting, ["d-cosine"], 1, out=tmp_path, workers=1)
     assert grid.runs == []
     assert "The code was changed while the grid was playing" in grid.failed["d-cosine", 0]
 
 
-def test_a_cell_of_an_older_version_is_passed_over_and_one_changed_by_hand_refused(
-    setting, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_cell_of_an_older_version_is_passed_over_and_one_changed_by_hand_refused(setting, tmp_path, caplog):
     (tmp_path / "cells").mkdir()
     (tmp_path / "cells" / "d-cosine-draw-0.json").write_text('{"format": "masil-cell", "version": 1}')
     bench(setting, ["d-cosine"], 1, out=tmp_path, workers=1)
@@ -244,7 +243,7 @@ def test_a_cell_of_an_older_version_is_passed_over_and_one_changed_by_hand_refus
             bench(setting, ["d-cosine"], 1, out=tmp_path, workers=1)
 
 
-def test_parameters_are_those_that_the_method_has(setting) -> None:
+def test_parameters_are_those_that_the_method_has(setting):
     with pytest.raises(InputError, match="Method 'teen' has no parameter 'temprature'; did you mean 'temperature'?"):
         Entry.of("teen", {"temprature": 1.0})
     with pytest.raises(InputError, match="what is to differ from its defaults as `parameters`"):

@@ -7,18 +7,18 @@ import time
 import numpy as np
 import pytest
 
-from masil.benchmark.child import TaskFailedError, end_children, in_child, pack
+from masil.benchmark.cluster import TaskFailedError, children, pack
 from masil.errors import InputError
 
 
 def ask(function, *arguments, **parts):
-    return in_child(pack(function, *arguments), parts)
+    return children().run(pack(function, *arguments), parts)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _ended():
     yield
-    end_children()
+    children().end()
 
 
 # Functions made here are packed by value, as those of a script or a notebook are.
@@ -82,7 +82,7 @@ def test_a_death_is_told_and_the_next_task_has_a_new_child():
 
 def test_children_end_when_they_are_told_to():
     pid = ask(made("pid"))
-    end_children()
+    children().end()
     for _ in range(100):
         try:
             os.kill(pid, 0)

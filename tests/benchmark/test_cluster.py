@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -46,11 +45,10 @@ MODULE = """
             os.kill(os.getppid(), signal.SIGKILL)
             signal.pause()  # nobody waits for this child any more
 """
-Start = Callable[..., subprocess.Popen[bytes]]
 
 
 @pytest.fixture
-def address(tmp_path: Path) -> Iterator[str]:
+def address(tmp_path):
     """Start a scheduler, which need not have masil."""
     (tmp_path / "empty" / "masil").mkdir(parents=True)
     (tmp_path / "empty" / "masil" / "__init__.py").touch()
@@ -65,11 +63,11 @@ def address(tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.fixture
-def start(address: str, tmp_path: Path) -> Iterator[Start]:
+def start(address, tmp_path):
     """Start workers, on one core each, and wait until they have joined."""
     workers = []
 
-    def worker(*options: str, path: str | None = None) -> subprocess.Popen[bytes]:
+    def worker(*options, path=None):
         command = [sys.executable, "-m", "distributed.cli.dask_worker", address, "--no-dashboard", *options]
         known = path or os.pathsep.join(folder for folder in sys.path if folder and "module" not in folder)
         process = subprocess.Popen(
@@ -89,7 +87,7 @@ def start(address: str, tmp_path: Path) -> Iterator[Start]:
 
 
 @pytest.fixture
-def kills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type]:
+def kills(tmp_path, monkeypatch):
     (tmp_path / "module").mkdir()
     (tmp_path / "module" / "deadly_method.py").write_text(textwrap.dedent(MODULE))
     monkeypatch.syspath_prepend(tmp_path / "module")
@@ -104,7 +102,7 @@ def kills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type]:
         pytest.param([("--nthreads", "1")], id="it-is-started-again-without-the-activations"),
     ],
 )
-def test_a_killed_worker_costs_no_cell(setting, address, start: Start, kills, tmp_path: Path, workers) -> None:
+def test_a_killed_worker_costs_no_cell(setting, address, start, kills, tmp_path, workers):
     processes = [start(*options) for options in workers]
     deadly = Entry("kills", kills, {"once": str(tmp_path / "killed")})
     grid = bench(setting, [deadly, "d-cosine"], 3, out=tmp_path / "out", workers=address)
@@ -123,7 +121,7 @@ def test_a_killed_worker_costs_no_cell(setting, address, start: Start, kills, tm
     assert len(list((tmp_path / "out" / "cells").iterdir())) == 6
 
 
-def test_without_a_worker_what_is_finished_is_kept(setting, address, start: Start, kills, tmp_path: Path, monkeypatch):
+def test_without_a_worker_what_is_finished_is_kept(setting, address, start, kills, tmp_path, monkeypatch):
     out = tmp_path / "out"
     start("--no-nanny", "--nthreads", "2")
     monkeypatch.setattr(CLUSTER, "PATIENCE", 0.2)
@@ -142,7 +140,7 @@ def test_without_a_worker_what_is_finished_is_kept(setting, address, start: Star
         ("benchmark/cluster.py", "", "cannot load masil .*; install masil"),
     ],
 )
-def test_a_worker_with_another_masil_is_refused(setting, address, start, tmp_path, file, content, sentence) -> None:
+def test_a_worker_with_another_masil_is_refused(setting, address, start, tmp_path, file, content, sentence):
     shutil.copytree(Path(masil.__file__).parent, tmp_path / "other" / "masil")
     (tmp_path / "other" / "masil" / file).write_text(content)
     start("--no-nanny", path=str(tmp_path / "other"))
@@ -152,7 +150,7 @@ def test_a_worker_with_another_masil_is_refused(setting, address, start, tmp_pat
         CLUSTER.run_task((masil.__version__, "that of the grid"), b"", {})
 
 
-def test_a_cluster_that_is_not_there_is_a_sentence(setting, address: str, tmp_path: Path, monkeypatch) -> None:
+def test_a_cluster_that_is_not_there_is_a_sentence(setting, address, tmp_path, monkeypatch):
     monkeypatch.setattr(CLUSTER, "CONNECT", 0.2)
     monkeypatch.setattr(CLUSTER, "PATIENCE", 0.2)
     for where, sentence in (

@@ -1,24 +1,23 @@
-from collections.abc import Iterator
-
 import pytest
 import torch
 
-from masil.benchmark import SessionData, SessionResult, play
-from masil.benchmark.separation import class_cosines, few_of_each
+from masil.benchmark import SessionData, play
+from masil.benchmark.play import class_cosines, draw_data, session_data
+from masil.data import Framing
 from masil.methods import Checked, DCosine, Method, Queries, Samples, Task
-from masil.protocol import Protocol
+from masil.protocol import Protocol, sessions
 
 SHAPE = Protocol("small", "points", base_classes=4, sessions=2, way=2, shot=3)
 CENTRES = torch.rand(8, 6, generator=torch.Generator().manual_seed(0))
 
 
-def stream() -> Iterator[SessionData]:
+def stream():
     for number, each in enumerate((5, 3, 3)):
         labels, truth = (torch.tensor(list(SHAPE.labels(number))).repeat(each), torch.arange(4 + 2 * number).repeat(4))
         yield SessionData(number, Samples(CENTRES[labels], labels=labels), Queries(CENTRES[truth]), truth)
 
 
-def played(method: Method) -> list[SessionResult]:
+def played(method):
     checked, (base, *rest) = Checked(method), stream()
     checked.fit(base.taught, Task(SHAPE))
     return list(play(SHAPE, [base, *rest], checked, 1.5))
@@ -30,17 +29,17 @@ class Recorder(Method):
     name = title = "recorder"
     citation = "none"
 
-    def fit(self, base: Samples, task: Task) -> None:
+    def fit(self, base, task):
         self.taught = [base.labels.tolist()]
 
-    def learn(self, shots: Samples) -> None:
+    def learn(self, shots):
         self.taught.append(shots.labels.tolist())
 
-    def predict(self, queries: Queries) -> torch.Tensor:
+    def predict(self, queries):
         return torch.full((len(queries),), max(self.taught[-1]))
 
 
-def test_a_method_sees_each_session_once_and_is_judged_by_all_classes_so_far() -> None:
+def test_a_method_sees_each_session_once_and_is_judged_by_all_classes_so_far():
     method = Recorder()
     results = played(method)
     assert [sorted(set(labels)) for labels in method.taught] == [[0, 1, 2, 3], [4, 5], [6, 7]]
@@ -51,7 +50,7 @@ def test_a_method_sees_each_session_once_and_is_judged_by_all_classes_so_far() -
     assert results[-1].cosines == {}  # it compares no embeddings with class vectors
 
 
-def test_separable_classes_are_all_right_and_lie_on_their_vectors() -> None:
+def test_separable_classes_are_all_right_and_lie_on_their_vectors():
     results = played(DCosine())
     assert [result.score.accuracy for result in results] == [1, 1, 1]
     assert [result.score.session for result in results] == [0, 1, 2]
@@ -61,9 +60,9 @@ def test_separable_classes_are_all_right_and_lie_on_their_vectors() -> None:
             assert 0 < others < 1
 
 
-def test_cosines_are_means_over_pairs_of_classes() -> None:
+def test_cosines_are_means_over_pairs_of_classes():
     class Angles(Recorder):
-        def geometry(self, queries: Queries) -> tuple[torch.Tensor, torch.Tensor]:
+        def geometry(self, queries):
             return queries.activations, torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]])  # one is to come
 
     shown = torch.tensor([[3.0, 4.0], [3.0, 4.0], [0.0, 2.0]])
@@ -75,5 +74,44 @@ def test_cosines_are_means_over_pairs_of_classes() -> None:
     assert others == pytest.approx((0.8 + 0.0) / 2)
 
 
-def test_few_of_each_class_are_its_first() -> None:
-    assert few_of_each(torch.tensor([1, 0, 1, 1, 0, 2]), most=2).tolist() == [0, 1, 2, 4, 5]
+def test_every_image_counts_in_the_cosines():
+    """A class of a hundred images, of which the last differs."""
+
+    class Plain(Recorder):
+        def geometry(self, queries):
+            return queries.activations, torch.eye(2)
+
+    shown = torch.tensor([[1.0, 0.0]]).repeat(101, 1)
+    shown[-2:] = torch.tensor([0.0, 99.0])
+    labels = torch.tensor([0] * 100 + [1])
+    method = Checked(Plain())
+    method.fit(Samples(shown, labels=labels), Task(SHAPE))
+    own, others = class_cosines(method, shown, labels) or (0, 0)
+    assert own == pytest.approx((0.5**0.5 + 1) / 2)  # the mean of class 0 is (.99, .99)
+    assert others == pytest.approx(0.5**0.5 / 2)
+
+
+FRAMING = Framing(4, 4)
+
+
+def test_a_draw_is_dealt_out_as_the_sessions_of_the_protocol(setting):
+    drawn = draw_data(setting, [3])[3]
+    expected = sessions(setting.protocol, setting.dataset, 3)
+    for session, data in zip(expected, session_data(setting.protocol, drawn), strict=True):
+        assert data.number == session.number
+        for images, shown, labels in (
+            (session.train, data.taught, data.taught.labels),
+            (session.test, data.tests, data.truth),
+        ):
+            pixels = images.load(slice(None), FRAMING)
+            assert torch.equal(labels, images.labels)
+            assert torch.equal(shown.activations, pixels.flatten(1) / 255)
+            assert torch.equal(shown.images.load(slice(None), FRAMING), pixels)
+
+
+def test_draws_share_what_is_not_theirs(setting):
+    found = draw_data(setting, [0, 1])
+    assert setting.store.asked == [24, 32, 12, 12]
+    assert found[0].base is found[1].base
+    assert found[0].tests is found[1].tests
+    assert not (found[0].shots == found[1].shots).all()

@@ -19,7 +19,7 @@ class Kept:
     more: dict[str, object] = field(default_factory=dict)
 
 
-def test_what_a_method_keeps_is_counted_once() -> None:
+def test_what_a_method_keeps_is_counted_once():
     shared = torch.zeros(10, 4)
     layer = torch.nn.Linear(3, 2)  # 8 numbers
     kept = Kept(shared, {"again": shared, "rows": [np.zeros(5), (layer, np)], "note": "nothing", "none": None})
@@ -27,25 +27,19 @@ def test_what_a_method_keeps_is_counted_once() -> None:
     assert provenance.model_bytes(kept) == 10 * 4 * 4 + 5 * 8 + 8 * 4
 
 
-def test_memory_and_machine_are_said() -> None:
-    assert provenance.peak_bytes() > 10_000_000
-    assert provenance.machine("cpu")["device"] == "cpu"
-    assert provenance.machine("cpu")["cores"] >= 1
-
-
-def test_a_command_can_be_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_can_be_copied(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["/somewhere/masil/__main__.py", "run", "--data", "my data"])
     assert provenance.command() == "masil run --data 'my data'"
     monkeypatch.setattr(sys, "argv", ["/home/me/compare.py", "-x"])
     assert provenance.command() == "compare.py -x"
 
 
-def git(folder: Path, *words: str) -> None:
+def git(folder, *words):
     who = ("-c", "user.name=me", "-c", "user.email=me@example.org", "-c", "commit.gpgsign=false")
     subprocess.run(["git", "-C", str(folder), *who, *words], check=True, capture_output=True)
 
 
-def test_the_commit_is_masil_s_own_and_changes_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_commit_is_masil_s_own_and_changes_are_said(tmp_path, monkeypatch):
     if shutil.which("git") is None:
         pytest.skip("needs git")
     (tmp_path / "__init__.py").write_text("")
@@ -66,8 +60,8 @@ def test_the_commit_is_masil_s_own_and_changes_are_said(tmp_path: Path, monkeypa
     assert provenance.commit() == (commit, False)
 
 
-def test_the_code_s_checksum_follows_what_makes_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def checksum() -> str:
+def test_the_code_s_checksum_follows_what_makes_figures(tmp_path, monkeypatch):
+    def checksum():
         provenance.package_code.cache_clear()
         return provenance.package_code()
 
@@ -84,7 +78,7 @@ def test_the_code_s_checksum_follows_what_makes_figures(tmp_path: Path, monkeypa
     provenance.package_code.cache_clear()
 
 
-def test_a_method_of_one_s_own_adds_its_source() -> None:
+def test_a_method_of_one_s_own_adds_its_source():
     class Mine:
         pass
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from masil.benchmark import RunRecord, read_run, run
+from masil.benchmark import read_run, run
 from masil.benchmark import write_run as write
 from masil.errors import InputError, StorageError
-from masil.methods import DCosine, Samples, Task
+from masil.methods import DCosine
 
 GATHER = importlib.import_module("masil.benchmark.gather")
 
@@ -20,11 +20,11 @@ class Stops(DCosine):
     played = fitted = 0
     at = 99
 
-    def fit(self, base: Samples, task: Task) -> None:
+    def fit(self, base, task):
         type(self).fitted += 1
         super().fit(base, task)
 
-    def learn(self, shots: Samples) -> None:
+    def learn(self, shots):
         type(self).played += int(shots.labels.min()) == 4  # the first session of a draw
         if type(self).played > type(self).at:
             raise KeyboardInterrupt
@@ -32,16 +32,16 @@ class Stops(DCosine):
 
 
 @pytest.fixture
-def stops() -> type[Stops]:
+def stops():
     """Counters of the test's own."""
     return type("Stops", (Stops,), {"__module__": __name__})
 
 
-def figures(record: RunRecord) -> list[object]:
+def figures(record):
     return [[(row.accuracy, row.base, row.novel, row.harmonic_mean) for row in draw.sessions] for draw in record.draws]
 
 
-def test_a_run_says_everything_needed_to_do_it_again(setting) -> None:
+def test_a_run_says_everything_needed_to_do_it_again(setting):
     record = run(setting, "d-cosine", [2, 5], seed=7)
     assert (record.method, record.protocol, record.dataset) == ("d-cosine", "small", "squares")
     assert (record.way, record.shot, record.base_classes, record.seed) == (2, 3, 4, 7)
@@ -51,6 +51,7 @@ def test_a_run_says_everything_needed_to_do_it_again(setting) -> None:
     stamp = record.draws[0].stamp
     assert set(stamp.versions) == {"masil", "python", "torch", "numpy"}
     assert stamp.machine["device"] == "cpu"
+    assert stamp.machine["cores"] >= 1
     assert stamp.model_bytes == record.model_bytes == 8 * 48 * 4  # eight class means
     assert stamp.peak_bytes > 10_000_000
     assert stamp.command
@@ -58,24 +59,24 @@ def test_a_run_says_everything_needed_to_do_it_again(setting) -> None:
     assert record.extras["cosines"]["test"][2][0] > record.extras["cosines"]["test"][2][1]
 
 
-def test_nothing_is_written_unless_it_is_asked_for(setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_written_unless_it_is_asked_for(setting, tmp_path, monkeypatch):
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     run(setting, "d-cosine", 1)
     assert list((tmp_path / "here").iterdir()) == []
 
 
-def test_draws_share_one_base_session(setting, stops) -> None:
+def test_draws_share_one_base_session(setting, stops):
     together = run(setting, stops, 3, seed=5)
     assert (stops.played, stops.fitted) == (3, 1)
     alone = [run(setting, "d-cosine", [draw], seed=5) for draw in range(3)]
     assert [draw.sessions[-1].accuracy for draw in together.draws] == [r.draws[0].sessions[-1].accuracy for r in alone]
     assert len({draw.sessions[0].learn_seconds for draw in together.draws}) == 1
-    run(replace(setting, flip=True), stops, 1, seed=5)
+    run(replace(setting, views=2), stops, 1, seed=5)
     assert stops.fitted == 2
 
 
-def test_without_draws_the_standard_shots_are_played_where_there_are_some(setting) -> None:
+def test_without_draws_the_standard_shots_are_played_where_there_are_some(setting):
     assert [draw.draw for draw in run(setting, "d-cosine").draws] == [0]
     shots = {1: torch.tensor([4, 12, 20, 5, 13, 21]), 2: torch.tensor([6, 14, 22, 7, 15, 23])}
     listed = replace(setting, dataset=replace(setting.dataset, shots=shots))
@@ -92,14 +93,12 @@ def test_without_draws_the_standard_shots_are_played_where_there_are_some(settin
         ([0, None], "no standard shots"),
     ],
 )
-def test_impossible_draws_are_refused(setting, draws, sentence: str) -> None:
+def test_impossible_draws_are_refused(setting, draws, sentence):
     with pytest.raises(InputError, match=sentence):
         run(setting, "d-cosine", draws)
 
 
-def test_ctrl_c_keeps_finished_draws_and_the_same_call_plays_the_rest(
-    setting, stops, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_keeps_finished_draws_and_the_same_call_plays_the_rest(setting, stops, tmp_path, monkeypatch):
     whole, views = run(setting, stops, 3), []
     monkeypatch.setattr(
         GATHER, "write_run", lambda record, path: views.append(len(record.draws)) or write(record, path)
@@ -118,7 +117,7 @@ def test_ctrl_c_keeps_finished_draws_and_the_same_call_plays_the_rest(
     assert stops.played == 1
 
 
-def test_a_folder_with_another_setting_is_left_alone(setting, tmp_path: Path) -> None:
+def test_a_folder_with_another_setting_is_left_alone(setting, tmp_path):
     run(setting, "d-cosine", 1, out=tmp_path)
     before = (tmp_path / "d-cosine" / "run.json").read_bytes()
     other = replace(setting, protocol=replace(setting.protocol, name="large", shot=2))
@@ -132,12 +131,10 @@ def test_a_folder_with_another_setting_is_left_alone(setting, tmp_path: Path) ->
     assert (tmp_path / "d-cosine" / "run.json").read_bytes() == before
 
 
-def test_a_full_disk_costs_the_draw_under_way_and_no_other(
-    setting, stops, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_costs_the_draw_under_way_and_no_other(setting, stops, tmp_path, monkeypatch):
     real = Path.write_bytes
 
-    def full(self: Path, content: bytes) -> int:
+    def full(self, content):
         if "draw-1" in self.name:
             raise OSError(errno.ENOSPC, "No space left on device")
         return real(self, content)
@@ -153,7 +150,7 @@ def test_a_full_disk_costs_the_draw_under_way_and_no_other(
     assert [draw.draw for draw in read_run(tmp_path / "Stops").draws] == [0, 1]
 
 
-def test_what_a_method_remarks_is_in_the_record(setting, tmp_path: Path) -> None:
+def test_what_a_method_remarks_is_in_the_record(setting, tmp_path):
     record = run(setting, "masil", 2, out=tmp_path)
     cosines = record.extras["concept_cosine"]
     assert 0 <= cosines["plain"] <= 1

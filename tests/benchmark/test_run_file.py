@@ -1,40 +1,69 @@
 import json
 import statistics
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from masil.benchmark import RunRecord, mean_sessions, read_run, run, summary, write_run
+from masil.benchmark import mean_sessions, over_draws, paired_difference, read_run, run, summary, write_run
 from masil.errors import StorageError
 
 
 @pytest.fixture
-def record(setting) -> RunRecord:
+def record(setting):
     return run(setting, "d-cosine", 3)
 
 
-def as_json(record: RunRecord, folder: Path) -> dict[str, Any]:
+def as_json(record, folder):
     """The content of a record's file, without the checksum that lets nobody change it."""
     value = json.loads(write_run(record, folder / "unchanged").read_text())
     del value["checksum"]
     return value
 
 
-def test_a_record_comes_back_from_its_file(record: RunRecord, tmp_path: Path) -> None:
+def test_a_record_comes_back_from_its_file(record, tmp_path):
     file = write_run(replace(record, extras={"history": [{"epoch": 1}]}), tmp_path)
     assert file == tmp_path / "run.json"
     assert read_run(write_run(record, tmp_path / "other.json")) == record
     assert read_run(file) == read_run(tmp_path) == replace(record, extras={"history": [{"epoch": 1}]})
 
 
-def test_a_field_of_older_files_is_passed_over(record: RunRecord, tmp_path: Path) -> None:
+def test_balanced_sessions_come_back_and_are_figures_of_their_own(record, tmp_path):
+    draws = tuple(
+        replace(draw, balanced=tuple(replace(row, accuracy=row.accuracy / 2) for row in draw.sessions))
+        for draw in record.draws
+    )
+    read = read_run(write_run(replace(record, draws=draws), tmp_path))
+    assert read.draws == draws
+    assert read.source == tmp_path / "run.json"
+    plain, half = (over_draws(read.draws, "average", balanced=balanced) for balanced in (False, True))
+    assert half.mean == pytest.approx(plain.mean / 2)
+    assert over_draws(record.draws, "accuracy", balanced=True) is None
+    assert over_draws(record.draws, "novel", 0) is None  # the base session has no novel class
+
+
+def test_a_paired_difference_is_over_the_draws_that_both_have(record):
+    def shifted(by, **changes):
+        moved = [
+            replace(
+                draw,
+                sessions=tuple(replace(row, accuracy=row.accuracy + by * (1 + draw.draw)) for row in draw.sessions),
+            )
+            for draw in record.draws
+        ]
+        return replace(record, draws=tuple(moved), **changes)
+
+    ahead = paired_difference(shifted(1.0), replace(record, draws=record.draws[1:]))
+    assert (ahead.n, ahead.mean) == (2, pytest.approx(2.5))
+    assert ahead.low < 2.5 < ahead.high
+    assert paired_difference(shifted(1.0, data_checksum="other"), record) is None
+
+
+def test_a_field_of_older_files_is_passed_over(record, tmp_path):
     (tmp_path / "run.json").write_text(json.dumps({**as_json(record, tmp_path), "mode": "strict"}))
     assert read_run(tmp_path) == record
 
 
-def test_a_file_of_version_1_is_read_and_known_to_be_untraced(record: RunRecord, tmp_path: Path) -> None:
+def test_a_file_of_version_1_is_read_and_known_to_be_untraced(record, tmp_path):
     new = as_json(record, tmp_path)
     stamp = new["draws"][0]["stamp"]
     old = {key: value for key, value in new.items() if key not in ("given", "weights_checksum", "code", "asked")}
@@ -49,14 +78,14 @@ def test_a_file_of_version_1_is_read_and_known_to_be_untraced(record: RunRecord,
     assert read.model_bytes == 7
 
 
-def test_a_record_that_was_changed_by_hand_is_refused(record: RunRecord, tmp_path: Path) -> None:
+def test_a_record_that_was_changed_by_hand_is_refused(record, tmp_path):
     file = write_run(record, tmp_path)
     file.write_text(file.read_text().replace('"accuracy": ', '"accuracy": 1', 1))
     with pytest.raises(StorageError, match="was changed after it was written: its checksum does not fit"):
         read_run(tmp_path)
 
 
-def test_means_stand_where_readers_look_first(record: RunRecord, tmp_path: Path) -> None:
+def test_means_stand_where_readers_look_first(record, tmp_path):
     value = as_json(record, tmp_path)
     assert list(value)[:7] == ["format", "version", "method", "protocol", "sessions", "summary", "draws"]
     for number, row in enumerate(value["sessions"]):
@@ -70,7 +99,7 @@ def test_means_stand_where_readers_look_first(record: RunRecord, tmp_path: Path)
     assert value["summary"]["harmonic_mean"] == value["sessions"][-1]["harmonic_mean"]
 
 
-def test_one_draw_has_no_deviation(record: RunRecord) -> None:
+def test_one_draw_has_no_deviation(record):
     for values in (*mean_sessions(record.draws[:1]), summary(record.draws[:1])):
         assert not [name for name in values if name.endswith("_std")]
 
@@ -88,18 +117,18 @@ def test_one_draw_has_no_deviation(record: RunRecord) -> None:
         ('{"format": "masil-run", "vers', "cannot be read as JSON"),
     ],
 )
-def test_what_is_no_run_is_said_to_be_none(tmp_path: Path, content: str, sentence: str) -> None:
+def test_what_is_no_run_is_said_to_be_none(tmp_path, content, sentence):
     (tmp_path / "run.json").write_text(content)
     with pytest.raises(StorageError, match=sentence):
         read_run(tmp_path)
 
 
-def test_a_file_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_is_a_sentence(tmp_path):
     with pytest.raises(StorageError, match="There is no file"):
         read_run(tmp_path)
 
 
-def test_a_missing_key_is_named(record: RunRecord, tmp_path: Path) -> None:
+def test_a_missing_key_is_named(record, tmp_path):
     value = as_json(record, tmp_path)
     del value["draws"][1]["sessions"][0]["base"]
     (tmp_path / "other.json").write_text(json.dumps(value))

@@ -1,23 +1,21 @@
 """Tiny photos of coloured squares, a small backbone with random weights, and a model that knows six classes."""
 
 import shutil
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import Result
 from PIL import Image
+from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 from masil.backbones import create
-from masil.cli.app import app
-from masil.training import save_weights
+from masil.cli import app
 
 PATTERNS = np.random.default_rng(99).integers(0, 255, (16, 4, 4, 3)).repeat(8, 1).repeat(8, 2)
 
 
-def paint(folder: Path, classes: dict[str, int], n: int, seed: int = 0) -> Path:
+def paint(folder, classes, n, seed=0):
     """Put n noisy photos of each class, a name and the number of its pattern, into folders."""
     draw = np.random.default_rng(seed)
     for name, pattern in classes.items():
@@ -28,12 +26,12 @@ def paint(folder: Path, classes: dict[str, int], n: int, seed: int = 0) -> Path:
     return folder
 
 
-def run(*arguments: object, given: str | None = None) -> Result:
-    return CliRunner().invoke(app, [str(each) for each in arguments], input=given)
+def run(*arguments, given=None):
+    return CliRunner().invoke(app, [str(each) for each in arguments], input=given, catch_exceptions=False)
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _no_probe() -> Iterator[None]:
+def _no_probe():
     """Take the engine most machines have for granted instead of measuring for seconds which is faster."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MASIL_ENGINE", "onnxruntime")
@@ -41,31 +39,31 @@ def _no_probe() -> Iterator[None]:
 
 
 @pytest.fixture
-def masil(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
-    """Run a command, its output as a terminal's would be; a sentence of masil's is in `exception`."""
+def masil(monkeypatch):
+    """Run a command, its output as a terminal's would be; a sentence of masil's is raised."""
     monkeypatch.setattr("masil.hardware.probe", lambda: None)
     return run
 
 
 @pytest.fixture(scope="session")
-def known() -> dict[str, int]:
+def known():
     return {f"bird {letter}": at for at, letter in enumerate("abcdef")}
 
 
 @pytest.fixture(scope="session")
-def photos() -> Callable[..., Path]:
+def photos():
     return paint
 
 
 @pytest.fixture(scope="session")
-def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def weights(tmp_path_factory):
     file = tmp_path_factory.mktemp("weights") / "resnet20.safetensors"
-    save_weights(create("resnet20", seed=1), file)
+    save_file(create("resnet20", seed=1).state_dict(), file)
     return file
 
 
 @pytest.fixture(scope="session")
-def taught(tmp_path_factory: pytest.TempPathFactory, weights: Path, known: dict[str, int]) -> Path:
+def taught(tmp_path_factory, weights, known):
     """The model file; not to be changed, see `birds`."""
     place = tmp_path_factory.mktemp("birds")
     base = paint(place / "base", known, 8)
@@ -79,6 +77,6 @@ def taught(tmp_path_factory: pytest.TempPathFactory, weights: Path, known: dict[
 
 
 @pytest.fixture
-def birds(taught: Path, tmp_path: Path) -> Path:
+def birds(taught, tmp_path):
     """A model file of the test's own."""
     return Path(shutil.copy(taught, tmp_path / "birds.masil"))

@@ -11,7 +11,6 @@ import pytest
 from PIL import Image
 
 from masil.benchmark import read_run
-from masil.cli.options import find_protocol
 from masil.errors import InputError
 from masil.methods import find_method
 from masil.training import recipe
@@ -21,7 +20,7 @@ METHOD = EXAMPLE / "src" / "simple_shot.py"
 
 
 @pytest.fixture
-def photos(tmp_path: Path) -> Path:
+def photos(tmp_path):
     generator = np.random.default_rng(0)
     for name in "abcdef":
         (tmp_path / "photos" / name).mkdir(parents=True)
@@ -32,7 +31,7 @@ def photos(tmp_path: Path) -> Path:
     return tmp_path / "photos"
 
 
-def masil(*arguments: object, cwd: Path, **variables: str) -> str:
+def run_masil(*arguments, cwd, **variables):
     done = subprocess.run(
         [sys.executable, "-m", "masil", *map(str, arguments)], cwd=cwd, capture_output=True, text=True, check=False,
         env=os.environ | {"COLUMNS": "160", **variables},
@@ -41,14 +40,14 @@ def masil(*arguments: object, cwd: Path, **variables: str) -> str:
     return done.stdout
 
 
-def test_an_installed_package_s_method_is_played_on_one_s_own_photos(photos: Path, tmp_path: Path) -> None:
+def test_an_installed_package_s_method_is_played_on_one_s_own_photos(photos, tmp_path):
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-deps"]
     subprocess.run([*pip, "--no-build-isolation", "--target", tmp_path / "site", EXAMPLE], check=True)
     path = {"PYTHONPATH": os.pathsep.join([str(tmp_path / "site"), *filter(None, sys.path)])}
-    assert "simple-shot" in masil("list", "methods", cwd=tmp_path, **path)
+    assert "simple-shot" in run_masil("list", "methods", cwd=tmp_path, **path)
     cut = ["--protocol", "photos", "--base", 2, "--way", 2, "--shot", 3]
     methods = ["--methods", "simple-shot,d-cosine", "--draws", 1, "--jobs", 1, "--set", "simple-shot.centred=false"]
-    said = masil("bench", *cut, *methods, "--out", "out", cwd=tmp_path, **path)
+    said = run_masil("bench", *cut, *methods, "--out", "out", cwd=tmp_path, **path)
     assert "simple-shot" in said
     (file,) = (tmp_path / "out").glob("simple-shot-*/run.json")
     record = read_run(file)
@@ -56,7 +55,7 @@ def test_an_installed_package_s_method_is_played_on_one_s_own_photos(photos: Pat
     assert [row.classes for row in record.draws[0].sessions] == [2, 4, 6]
 
 
-def test_a_method_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_method_of_a_file(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
     name, method = find_method(f"{METHOD}:SimpleShot")
     assert (name, method.__module__) == ("SimpleShot", "simple_shot")
@@ -72,17 +71,14 @@ def test_a_method_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
             find_method(asked)
 
 
-def test_a_folder_s_protocol_needs_its_shape_and_others_have_theirs(photos: Path) -> None:
-    shape, dataset = find_protocol(str(photos), 2, 2, 3)
-    assert dataset is not None
-    assert (shape.classes, len(dataset.classes)) == (6, 6)
+def test_a_folder_s_protocol_needs_its_shape_and_others_have_theirs(masil, photos):
     with pytest.raises(InputError, match="is a folder of photos; say --way too"):
-        find_protocol(str(photos), 2, None, 3)
+        masil("run", photos, "--base", 2, "--shot", 3)
     with pytest.raises(InputError, match="--way is for the protocol of a folder of photos; 'cub200' has its own"):
-        find_protocol("cub200", None, 5, None)
+        masil("run", "cub200", "--way", 5)
 
 
-def test_a_recipe_of_a_file(tmp_path: Path) -> None:
+def test_a_recipe_of_a_file(tmp_path):
     file = tmp_path / "mine.json"
     file.write_text(json.dumps(recipe("characters-fast").to_json() | {"name": "mine", "stages": [[1, 16]]}))
     assert (recipe(str(file)).name, recipe(str(file)).stages) == ("mine", ((1, 16),))

@@ -1,35 +1,11 @@
 import io
 import shutil
-from pathlib import Path
 
 import pytest
 
-from masil.cli.photos import listed_files, read_photos, refuse_overwriting, shown
+from masil.cli.output import shown
+from masil.cli.photos import listed_files, refuse_overwriting
 from masil.errors import InputError, StorageError
-
-
-def test_all_photos_of_a_folder_are_read_class_by_class(photos, tmp_path):
-    folder = photos(tmp_path / "birds", {"wren": 0, "crow": 1}, 7)
-    found = read_photos(folder)
-    assert found.counts == {"crow": 7, "wren": 7}
-    assert found.labels == ["crow"] * 7 + ["wren"] * 7
-    assert all(Path(found.images.name(at)).parent.name == label for at, label in enumerate(found.labels))
-    assert found.notes == ()
-
-
-def test_a_divided_folder_gives_the_part_that_is_asked_for(photos, tmp_path):
-    photos(tmp_path / "train", {"wren": 0, "crow": 1}, 3)
-    photos(tmp_path / "Test", {"wren": 0, "crow": 1}, 2, seed=1)
-    assert read_photos(tmp_path).counts == {"crow": 3, "wren": 3}
-    assert read_photos(tmp_path, split="test").counts == {"crow": 2, "wren": 2}
-
-
-def test_a_photo_that_is_twice_in_its_class_counts_once(photos, tmp_path):
-    folder = photos(tmp_path / "birds", {"wren": 0, "crow": 1}, 3)
-    shutil.copy(folder / "wren" / "0-0.png", folder / "wren" / "again.png")
-    found = read_photos(folder)
-    assert found.counts == {"crow": 3, "wren": 3}
-    assert found.notes == ("1 photo left out, because the class has the same one already.",)
 
 
 def test_files_folders_and_a_list_on_standard_input(photos, tmp_path, monkeypatch):

@@ -2,26 +2,22 @@
 
 import re
 from dataclasses import replace
-from pathlib import Path
+from functools import partial
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from masil.benchmark import DrawRecord, RunRecord, SessionRow, Stamp, parameters_now, read_run, write_run
-from masil.cli.app import app
-from masil.errors import StorageError
-
-
-def report(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(app, ["report", *map(str, arguments)])
+from masil.errors import InputError, StorageError, UnknownNameError
 
 
 @pytest.fixture
-def results(tmp_path: Path) -> Path:
-    rows = (
-        SessionRow(0, 32, 90.0, 90.0, None, None, 1.0, 0.1),
-        SessionRow(1, 37, 85.0, 88.0, 60.0, 71.4, 0.1, 0.1),
-    )
+def report(masil):
+    return partial(masil, "report")
+
+
+@pytest.fixture
+def results(tmp_path):
+    rows = (SessionRow(0, 32, 90.0, 90.0, None, None, 1.0, 0.1), SessionRow(1, 37, 85.0, 88.0, 60.0, 71.4, 0.1, 0.1))
     stamp = Stamp("1a1d552", True, "masil run", {"masil": "0.1.0"}, {"cores": 2}, "2026-01-02T03:04:05", 3.0, 4, 5)
     record = RunRecord(
         method="masil", protocol="characters", dataset="characters", way=5, shot=5, base_classes=32,
@@ -34,37 +30,36 @@ def results(tmp_path: Path) -> Path:
     return tmp_path / "results"
 
 
-def change(results: Path, **changes: object) -> None:
+def change(results, **changes):
     record = read_run(results / "a.json")
     stamps = {name: changes.pop(name) for name in ("clean", "commit") if name in changes}
     draws = tuple(replace(draw, stamp=replace(draw.stamp, **stamps)) for draw in record.draws)
     write_run(replace(record, draws=draws, **changes), results / "a.json")
 
 
-def test_the_terminal_is_the_default(results: Path) -> None:
+def test_the_terminal_is_the_default(report, results):
     done = report(results)
     assert done.exit_code == 0, done.output
     assert "Characters: accuracy by session" in done.output
     assert "85.00" in done.output
-    assert "not run" in done.output
 
 
 @pytest.mark.parametrize(
-    ("form", "piece"),
-    [("markdown", "## Characters"), ("latex", r"\begin{tabular}"), ("terminal", "measured by masil")],
+    ("form", "piece"), [("markdown", "## Characters"), ("latex", r"\begin{tabular}"), ("terminal", "measured by masil")]
 )
-def test_a_format_can_be_asked_for(results: Path, form: str, piece: str) -> None:
+def test_a_format_can_be_asked_for(report, results, form, piece):
     assert piece in report(results, "--format", form).output
 
 
-def test_the_document_is_written_and_checked(results: Path, tmp_path: Path) -> None:
+def test_the_document_is_written_and_checked(report, results, tmp_path):
     file = tmp_path / "results.md"
     missing = report(results, "--check", file)
     assert missing.exit_code == 1
     assert "makes it" in missing.output
     assert report(results, "-o", file).exit_code == 0
     current = report(results, "--check", file)
-    assert (current.exit_code, current.output) == (0, f"{file} is current.\n")
+    said = f"{file} is current.\n{tmp_path / 'methods.md'} is current.\n"  # the page links to that of methods
+    assert (current.exit_code, current.output) == (0, said)
     file.write_text(file.read_text(encoding="utf-8").replace("85.00", "95.00"), encoding="utf-8")
     stale = report(results, "--check", file)
     assert stale.exit_code == 1
@@ -79,9 +74,10 @@ def test_the_document_is_written_and_checked(results: Path, tmp_path: Path) -> N
         ({"code": ""}, "is of an older masil, which noted neither parameters nor code"),
         ({"asked": (None, 0, 1)}, "is incomplete: 2 of 3 draws are missing"),
         ({"parameters": {"concepts": 3}}, "is older than its parameters: .*concepts was 3 and is 64"),
+        ({"method": "teen+balance", "parameters": {"a": 3.0}}, r"older than its parameters: a was 3\.0 and is 0\.5"),
     ],
 )
-def test_what_cannot_be_believed_is_refused_unless_it_says_so(results: Path, tmp_path: Path, changes, sentence) -> None:
+def test_what_cannot_be_believed_is_refused_unless_it_says_so(report, results, tmp_path, changes, sentence):
     file = tmp_path / "results.md"
     assert report(results, "--keep", tmp_path / "kept").output == f"1 runs are in {tmp_path / 'kept'} now.\n"
     (kept,) = (tmp_path / "kept").iterdir()
@@ -101,7 +97,7 @@ def test_what_cannot_be_believed_is_refused_unless_it_says_so(results: Path, tmp
     assert not (tmp_path / "more").exists()
 
 
-def test_the_page_goes_beside_the_run_or_where_it_is_told(results: Path, tmp_path: Path) -> None:
+def test_the_page_goes_beside_the_run_or_where_it_is_told(report, results, tmp_path):
     assert report(results / "a.json", "--format", "html").exit_code == 0
     assert (results / "report.html").is_file()
     assert report(results, "-o", tmp_path / "page.html").exit_code == 0
@@ -109,16 +105,26 @@ def test_the_page_goes_beside_the_run_or_where_it_is_told(results: Path, tmp_pat
     assert not (tmp_path / "report.html").exists()
 
 
-def test_figures_on_demand(results: Path, tmp_path: Path) -> None:
+def test_figures_on_demand(report, results, tmp_path):
     assert report(results, "--figures", tmp_path / "f").exit_code == 0
     assert {file.suffix for file in (tmp_path / "f").iterdir()} == {".svg", ".pdf", ".png"}
 
 
-def test_one_run_is_not_asked_for_other_methods(results: Path) -> None:
-    assert "iCaRL" not in report(results / "a.json", "--format", "markdown").output
+def test_a_report_can_be_of_some_settings_and_methods_with_another_in_the_lead(report, results):
+    record = read_run(results / "a.json")
+    write_run(replace(record, method="teen"), results / "b.json")
+    write_run(replace(record, method="fecam", views=2), results / "c.json")
+    markdown = ("--format", "markdown")
+    assert "MASIL (this package) ahead" in report(results, *markdown).output
+    assert "TEEN ahead" in report(results, *markdown, "--ours", "teen").output
+    some = report(results, *markdown, "--methods", "teen,fecam", "--only", "mirrored").output
+    assert "| FeCAM " in some
+    assert not re.search(r"\| (TEEN|MASIL .*|iCaRL) \||miniImageNet", some)
+    for options in (["--ours", "cec"], ["--methods", "cec"], ["--only", "mirored"]):
+        with pytest.raises((InputError, UnknownNameError)):
+            report(results, *options)
 
 
-def test_an_empty_folder_is_a_sentence(tmp_path: Path) -> None:
-    done = report(tmp_path)
-    assert isinstance(done.exception, StorageError)
-    assert str(done.exception).startswith(f"There is no run in {tmp_path};")
+def test_an_empty_folder_is_a_sentence(report, tmp_path):
+    with pytest.raises(StorageError, match=f"There is no run in {tmp_path};"):
+        report(tmp_path)

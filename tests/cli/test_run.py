@@ -7,63 +7,63 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 from masil.backbones import create
 from masil.benchmark import read_run
-from masil.cli import main
-from masil.cli.app import app
-from masil.data import DATASETS, ArrayImages, Dataset, Source
+from masil.cli import app, main
+from masil.data import DATASETS, Dataset, DatasetSource, array_images
 from masil.errors import InputError, StorageError, UnknownNameError
 from masil.hardware import Hardware, remember
-from masil.methods import METHODS, DCosine, Samples
+from masil.methods import METHODS, DCosine
 from masil.protocol import PROTOCOLS, Protocol
 from masil.report import write_report
-from masil.training import RECIPES, Recipe, save_weights
+from masil.training import RECIPES, Recipe
 
 SHAPE = Protocol("squares", "squares", base_classes=4, sessions=2, way=2, shot=3)
 TINY = Recipe(name="tiny", backbone="resnet20", width=0.5, framing=(16, 16), stages=((1, 16),), batch=8, compile=False)
 
 
-def squares(_root: Path) -> Dataset:
+def squares(_root):
     generator = np.random.default_rng(0)
     colours = generator.integers(0, 256, (8, 3, 1, 1))
 
-    def part(each: int) -> ArrayImages:
+    def part(each):
         labels = torch.arange(8).repeat(each)
         pixels = colours[labels] + generator.integers(-20, 21, (len(labels), 3, 16, 16))
-        return ArrayImages(pixels.clip(0, 255).astype(np.uint8), labels)
+        return array_images(pixels.clip(0, 255).astype(np.uint8), labels)
 
     return Dataset("squares", tuple("abcdefgh"), part(4), part(3), notes=("one square is missing.",))
 
 
 @pytest.fixture(autouse=True)
-def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def options(tmp_path, monkeypatch):
     """A small protocol and a random backbone for it, on a machine that is known."""
     monkeypatch.setenv("MASIL_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.chdir(tmp_path)
     remember(Hardware("cpu", {"cpu": "float32"}))
     monkeypatch.setitem(PROTOCOLS, "squares", SHAPE)
-    monkeypatch.setitem(DATASETS, "squares", Source(lambda root: root, squares))
+    monkeypatch.setitem(DATASETS, "squares", DatasetSource(lambda root: root, squares))
     monkeypatch.setattr("masil.report.write_report", lambda _, folder: folder / "report.html")  # takes seconds
-    save_weights(create("resnet20"), tmp_path / "weights.safetensors")
+    save_file(create("resnet20").state_dict(), tmp_path / "weights.safetensors")
     return ["squares", "--method", "d-cosine", "--backbone", "resnet20", "--weights", "weights.safetensors"]
 
 
 @pytest.fixture
-def grid(options: list[str]) -> list[str]:
+def grid(options):
     """The options of a grid in the same setting."""
     return ["--protocol", "squares", "--jobs", "1", "--out", "out", *options[3:]]
 
 
-def masil(*arguments: str, command: str = "run", code: int = 0) -> str:
+def masil(*arguments, command="run", code=0):
     done = CliRunner().invoke(app, [command, *arguments], catch_exceptions=False)
     assert done.exit_code == code, done.output
     return done.output
 
 
-def test_one_draw_is_a_line_a_session_and_writes_nothing(options: list[str], tmp_path: Path, caplog) -> None:
+def test_one_draw_is_a_line_a_session_and_writes_nothing(options, tmp_path, caplog):
     before = set(tmp_path.iterdir()) | {tmp_path / "cache"}
     said = masil(*options)
     assert "Note: one square is missing." in said
@@ -82,7 +82,7 @@ def test_one_draw_is_a_line_a_session_and_writes_nothing(options: list[str], tmp
     assert set(tmp_path.iterdir()) == before
 
 
-def test_several_draws_leave_a_record_and_a_report(options: list[str], tmp_path: Path, monkeypatch) -> None:
+def test_several_draws_leave_a_record_and_a_report(options, tmp_path, monkeypatch):
     monkeypatch.setattr("masil.report.write_report", write_report)
     said = masil(*options, "--draws", "2", "--seed", "3", "--flip", "--out", "out")
     assert "mean ± std of 2 draws" in said
@@ -90,7 +90,7 @@ def test_several_draws_leave_a_record_and_a_report(options: list[str], tmp_path:
     assert "report.html" in said
     record = read_run(tmp_path / "out" / "d-cosine")
     assert [draw.draw for draw in record.draws] == [0, 1]
-    assert (record.seed, record.flip) == (3, True)
+    assert (record.seed, record.views) == (3, 2)
     assert len(record.weights) == 64
     assert "d-cosine" in (tmp_path / "out" / "report.html").read_text()
     value = json.loads((tmp_path / "out" / "d-cosine" / "run.json").read_text())
@@ -98,9 +98,9 @@ def test_several_draws_leave_a_record_and_a_report(options: list[str], tmp_path:
     assert f"{value['sessions'][-1]['accuracy']:.2f} ± {value['sessions'][-1]['accuracy_std']:.2f}" in said
 
 
-def test_a_folder_is_not_written_over_but_can_be_gone_on_with(options: list[str], tmp_path: Path) -> None:
+def test_a_folder_is_not_written_over_but_can_be_gone_on_with(options, tmp_path):
     masil(*options, "--draw", "5", "--out", "out")
-    with pytest.raises(StorageError, match="holds another run: flip False there, True here"):
+    with pytest.raises(StorageError, match="holds another run: views 1 there, 2 here"):
         masil(*options, "--draw", "5", "--out", "out", "--flip")
     masil(*options, "--draw", "5", "--out", "out", "--method", "teen", "--set", "teen.a=0.25")
     masil(*options, "--draw", "6", "--out", "out")
@@ -109,7 +109,7 @@ def test_a_folder_is_not_written_over_but_can_be_gone_on_with(options: list[str]
     assert read_run(chosen).given == {"a": 0.25}
 
 
-def test_a_recipe_trains_the_base_session_first(options: list[str], tmp_path: Path, monkeypatch) -> None:
+def test_a_recipe_trains_the_base_session_first(options, tmp_path, monkeypatch):
     monkeypatch.setitem(RECIPES, "tiny", TINY)
     own = options[:3]  # without a backbone
     masil(*own, "--recipe", "tiny", "--out", "out")
@@ -117,6 +117,9 @@ def test_a_recipe_trains_the_base_session_first(options: list[str], tmp_path: Pa
     assert record.recipe == "tiny"
     assert [row["epoch"] for row in record.extras["history"]] == [1]
     assert "d-cosine on resnet20" in masil(*own, "--checkpoint", "out/base")
+    masil(*own, "--recipe", "tiny", "--set", "recipe.epochs=2", "--set", "recipe.sgd.lr=0.05", "--out", "longer")
+    record = read_run(tmp_path / "longer" / "d-cosine")
+    assert (record.recipe, len(record.extras["history"])) == ("tiny epochs=2 sgd.lr=0.05", 2)
     monkeypatch.setitem(PROTOCOLS, "squares", replace(SHAPE, base_classes=2))
     with pytest.raises(InputError, match="base is of another protocol: its recipe is 'tiny' and it knows 4 base class"):
         masil(*own, "--checkpoint", "out/base")
@@ -135,20 +138,24 @@ def test_a_recipe_trains_the_base_session_first(options: list[str], tmp_path: Pa
         (["--set", "teen.a=3"], "There is no method to be played called 'teen'"),
         (["--set", "d-cosine.alpha=3"], "Method 'd-cosine' has no parameter 'alpha'"),
         (["--recipe", "cifar100-fast"], "trains a base session in OUT/base; name the folder with --out"),
+        (["--set", "recipe.epochs=3"], "--set recipe.epochs changes a recipe; name the recipe with --recipe."),
+        (
+            ["--recipe", "cifar100-fast", "--out", "out", "--set", "recipe.sgd.momentun=3"],
+            "A recipe has no 'sgd.momentun' to be set; did you mean 'momentum'?",
+        ),
+        (["--recipe", "cifar100-fast", "--out", "out", "--set", "recipe.epochs=1"], "stage"),
         (["--checkpoint", "nowhere"], "There is no base session in nowhere"),
     ],
 )
-def test_bad_input_is_a_sentence(options: list[str], more: list[str], sentence: str) -> None:
+def test_bad_input_is_a_sentence(options, more, sentence):
     with pytest.raises((InputError, StorageError, UnknownNameError), match=re.escape(sentence)):
         masil(*(options[:3] if more[0] in ("--recipe", "--checkpoint") else options), *more)
 
 
-def test_ctrl_c_is_exit_code_130_and_keeps_finished_draws(
-    options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_ctrl_c_is_exit_code_130_and_keeps_finished_draws(options, tmp_path, monkeypatch, capsys):
     plain, sessions = DCosine.learn, []
 
-    def stopping(method: DCosine, shots: Samples) -> None:
+    def stopping(method, shots):
         sessions.append(int(shots.labels.min()))
         if len(sessions) > SHAPE.sessions:  # in the second draw
             raise KeyboardInterrupt
@@ -165,9 +172,7 @@ def test_ctrl_c_is_exit_code_130_and_keeps_finished_draws(
     assert record.draws[0].stamp.command.startswith("masil run squares --method d-cosine")
 
 
-def test_figures_that_cannot_be_drawn_are_refused_before_the_first_session(
-    options: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_figures_that_cannot_be_drawn_are_refused_before_the_first_session(options, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(InputError, match="Figures are an extra of masil"):
         masil(*options, "--out", "out")
@@ -175,8 +180,8 @@ def test_figures_that_cannot_be_drawn_are_refused_before_the_first_session(
     assert "average" in masil(*options)  # without a report, none are needed
 
 
-def test_a_grid_is_a_line_a_method_and_failures_are_said(grid: list[str], tmp_path: Path, monkeypatch, caplog) -> None:
-    def broken(**_: int) -> DCosine:
+def test_a_grid_is_a_line_a_method_and_failures_are_said(grid, tmp_path, monkeypatch, caplog):
+    def broken(**_):
         raise RuntimeError("the moon is full")
 
     monkeypatch.setitem(METHODS, "broken", broken)
@@ -200,17 +205,14 @@ def test_a_grid_is_a_line_a_method_and_failures_are_said(grid: list[str], tmp_pa
         (["--draws", "2", "--standard"], "--draws 2 and --standard name different shots"),
         (["--methods", ","], "A benchmark needs at least one method."),
         (["--jobs", "0"], "0 jobs were asked for; give at least 1."),
-        (
-            ["--cluster", "there:80"],
-            "--jobs 1 has no effect here: the workers at there:80 say how many",
-        ),
+        (["--cluster", "there:80"], "--jobs 1 has no effect here: the workers at there:80 say how many"),
     ],
 )
-def test_bad_input_of_a_grid_is_a_sentence(grid: list[str], more: list[str], sentence: str) -> None:
+def test_bad_input_of_a_grid_is_a_sentence(grid, more, sentence):
     with pytest.raises((InputError, UnknownNameError), match=re.escape(sentence)):
         masil(*grid, *more, command="bench")
 
 
-def test_a_cluster_is_asked_for_by_its_address(grid: list[str]) -> None:
+def test_a_cluster_is_asked_for_by_its_address(grid):
     with pytest.raises(InputError, match=r"No scheduler answers at nowhere \(missing port number"):
         masil(*grid[:2], *grid[4:], "--cluster", "nowhere", command="bench")

@@ -1,32 +1,23 @@
 import json
-from pathlib import Path
+import re
 from types import SimpleNamespace
 
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
 
-from masil.cli.app import app
-from masil.data.characters import CHARACTERS
+from masil.cli.train import warn_of_seen_classes
 from masil.errors import MasilError
 from masil.training import RECIPES, Recipe, load_trained
 
 TINY = Recipe(name="tiny", backbone="resnet20", width=0.5, stages=((2, 16),), batch=16, compile=False)
 
 
-def masil(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "120"})
-
-
-def test_a_base_session_is_trained_and_its_folder_can_be_judged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_base_session_is_trained_and_its_folder_can_be_judged(masil, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setitem(RECIPES, "characters-fast", TINY)
     done = masil("train", "characters", "-o", tmp_path)
-    assert done.exit_code == 0, done.exception
     final = tmp_path / "final"
     assert f"masil run characters --checkpoint {final}" in done.output
-    assert load_trained(final).names == tuple(CHARACTERS[:32])
+    assert load_trained(final).names == tuple("0123456789ABCDEFGHIJKLMNOPQRSTUV")
     assert len(json.loads((tmp_path / "history.json").read_text())) >= 1
     judged = masil("run", "characters", "--method", "d-cosine", "--checkpoint", final)
     assert "d-cosine on resnet20" in judged.output
@@ -34,21 +25,19 @@ def test_a_base_session_is_trained_and_its_folder_can_be_judged(
 
 
 @pytest.mark.parametrize("protocol", ["characters", "cifar100", "cub200", "miniimagenet"])
-def test_every_benchmark_that_is_trained_for_has_a_recipe_of_its_own(
-    protocol: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_benchmark_that_is_trained_for_has_a_recipe_of_its_own(masil, protocol, tmp_path, monkeypatch):
     """Up to the training itself, which takes minutes or hours."""
     asked: list[Recipe] = []
 
-    def stop(images: object, plan: Recipe, *_: object, **__: object) -> None:
+    def stop(images, plan, *_, **__):
         asked.append(plan)
         raise InterruptedError
 
     monkeypatch.setattr("masil.training.train", stop)
     monkeypatch.setattr("masil.data.load", lambda *_, **__: None)
     monkeypatch.setattr("masil.protocol.sessions", lambda *_: iter([SimpleNamespace(train=None, names=())]))
-    done = masil("train", protocol, "-o", tmp_path)
-    assert isinstance(done.exception, InterruptedError), done.output
+    with pytest.raises(InterruptedError):
+        masil("train", protocol, "-o", tmp_path)
     assert asked[0].name.startswith(protocol)
     assert asked[0] is RECIPES[asked[0].name]
 
@@ -56,15 +45,42 @@ def test_every_benchmark_that_is_trained_for_has_a_recipe_of_its_own(
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (
-            ["train", "omniglot", "-o"],
-            "There is no recipe for 'omniglot'; name one of another data set: cifar100-paper",
-        ),
+        (["train", "omniglot", "-o"], "no recipe for 'omniglot'; name one of another data set: cifar100-paper"),
         (["train", "characters", "--recipe", "character-fast", "-o"], "did you mean 'characters-fast'?"),
         (["run", "characters", "--checkpoint"], "There is no base session in"),
     ],
 )
-def test_what_is_not_there_is_a_sentence(arguments: list[str], sentence: str, tmp_path: Path) -> None:
-    done = masil(*arguments, tmp_path)
-    assert isinstance(done.exception, MasilError)
-    assert sentence in str(done.exception)
+def test_what_is_not_there_is_a_sentence(masil, arguments, sentence, tmp_path):
+    with pytest.raises(MasilError, match=re.escape(sentence)):
+        masil(*arguments, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("seen", "said"),
+    [
+        (None, "trained on these classes"),
+        (["a", "b"], "trained on these classes"),
+        (["a"], "1 of these 2"),
+        (["c"], ""),
+    ],
+)
+def test_classes_that_the_backbone_has_seen_are_warned_of(seen, said, capsys):
+    warn_of_seen_classes(seen, ["a", "b"], json=False)
+    printed = capsys.readouterr().out
+    assert said in printed
+    assert bool(said) == ("not new to it" in printed)
+
+
+def test_a_folder_of_photos_is_tuned_for(masil, photos, tmp_path, known, monkeypatch):
+    folder = photos(tmp_path / "photos", known, 9)
+    found = json.loads(masil("tune", folder, "--shots", 3, "--plays", 1, "--json").stdout)
+    assert set(found["chosen"]) == {"shrinkage", "concepts", "alpha", "bias"}
+    means = [trial["harmonic_mean"] for trial in found["trials"]]
+    assert means == sorted(means, reverse=True)
+    assert len(means) == 30
+    monkeypatch.setattr("masil.learner.VARIED", {"calibration": ("teen",)})
+    printed = masil("tune", folder, "--shots", 3, "--plays", 1, "--all").stdout
+    assert "Masil(shrinkage=" in printed
+    assert "the best of 31" in printed
+    with pytest.raises(MasilError, match="nothing"):
+        masil("tune", tmp_path / "nothing")

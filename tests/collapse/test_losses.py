@@ -39,6 +39,14 @@ def test_dot_regression_is_its_formula():
     assert float(dot_regression(z, targets, scale=3)) == pytest.approx(3 / 2 * sum(plain) / 6)
 
 
+def test_dot_regression_is_the_distance_to_the_vertex_squared_twice():
+    """Eq. ds on the unit sphere: ‖h − s‖² = 2 (1 − h·s)."""
+    z, vertices = rows(6, 5), simplex_etf(6, 5, seeded()).double()
+    unit = torch.nn.functional.normalize(z)
+    distances = (unit - vertices).square().sum(1)
+    assert float(dot_regression(z, vertices, scale=1.0)) == pytest.approx(float((distances / 2).square().mean() / 2))
+
+
 def test_mixed_dot_regression_weighs_the_two_errors():
     z, own, partner = rows(6, 5), rows(6, 5, 1), rows(6, 5, 2)
     lam = torch.rand(6, generator=seeded(3))

@@ -84,3 +84,26 @@ def test_a_row_of_length_zero_keeps_its_former_direction() -> None:
     rows, length = unit_rows(torch.tensor([[3.0, 4.0], [0.0, 0.0]]), torch.tensor([[1.0, 0.0], [0.0, 1.0]]))
     assert torch.equal(rows, torch.tensor([[0.6, 0.8], [0.0, 1.0]]))
     assert torch.equal(length, torch.tensor([5.0, 0.0]))
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("keep", [True, False])
+def test_blocks_on_threads_of_their_own_are_blocks_one_after_the_other(
+    rule: str, keep: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("masil.concepts.nmf_blocks.BLOCK_ENTRIES", 1)  # 256 rows: five blocks
+    rows, Q = ROWS.repeat(3, 1), random_concepts(ROWS, 6, torch.Generator().manual_seed(1))
+    found = []
+    before = torch.get_num_threads()
+    try:
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            factors = Factors.none(6, keep=keep)
+            sums = [
+                lower_coefficients(TensorBlocks(rows), Q, factors, RULES[rule]) for _ in range(2)
+            ]  # cold, then warm
+            found.append([*sums[0], *sums[1], *factors.states])
+    finally:
+        torch.set_num_threads(before)
+    assert len(found[0]) == 4 + 5 * keep
+    torch.testing.assert_close(found[1], found[0])

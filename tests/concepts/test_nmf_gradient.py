@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from masil.concepts import NMFResult, nmf
-from masil.concepts.nmf_gradient import NMFGradientWarning, differentiable
+from masil.concepts import NMFGradientWarning, NMFResult, nmf
+from masil.concepts.nmf_gradient import differentiable
 
 
 def activations(n: int, d: int, v: int, seed: int) -> Tensor:

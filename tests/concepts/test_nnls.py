@@ -1,5 +1,7 @@
+from collections.abc import Callable
 from dataclasses import fields
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -179,6 +181,21 @@ def test_neither_huge_nor_tiny_concepts_overflow(scale: float) -> None:
     A, Q = problem(5, 9, 4, "activations", 3, torch.float32)
     found = nnls(A, Q * scale)
     torch.testing.assert_close(found.coefficients * scale, nnls(A, Q).coefficients, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_rows_do_not_depend_on_the_threads_that_they_are_shared_out_to(mode: Callable[[], Any]) -> None:
+    A, Q = problem(5000, 16, 8, "activations", 4)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        with mode():
+            shared = nnls(A, Q)
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+    assert bool(shared.converged.all())
+    assert_as_good(A, Q, shared.coefficients, nnls(A, Q).coefficients)
 
 
 def test_rows_do_not_depend_on_the_block_they_are_solved_in() -> None:

@@ -116,8 +116,11 @@ def test_float32_gradients_agree_with_float64() -> None:
 
 
 @forward
-def test_derivatives_flow_forwards_from_either_input_alone() -> None:
+@pytest.mark.parametrize(("rows", "threads"), [(2, 1), (2_200, 2)])  # the second are shared out to two threads
+def test_derivatives_flow_forwards_from_either_input_alone(rows: int, threads: int, one_thread: None) -> None:
+    torch.set_num_threads(threads)
     A, Q = (t.detach() for t in problem(2, 6, 3, seed=8, margin=1e-3))
+    A = A.repeat(rows // 2, 1)
     with forward_ad.dual_level():
         by_A = forward_ad.unpack_dual(coefficients(forward_ad.make_dual(A, A), Q)).tangent
         by_Q = forward_ad.unpack_dual(coefficients(A, forward_ad.make_dual(Q, Q))).tangent

@@ -1,13 +1,12 @@
+import gzip
 import hashlib
 import io
 import os
 import pickle
 import tarfile
 import threading
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,17 +18,17 @@ from masil.errors import DataError, StorageError
 NAMES = ["apple", "aquarium_fish", "baby"]
 
 
-def md5(content: bytes) -> str:
+def md5(content):
     return hashlib.md5(content).hexdigest()
 
 
-def old_pickle(content: dict[bytes, object]) -> bytes:
+def old_pickle(content):
     """A pickle like the official ones: byte strings, and numpy's module under its old name."""
     written = pickle.dumps(content, protocol=3)
     return written.replace(b"cnumpy._core.multiarray", b"cnumpy.core.multiarray")
 
 
-def split(n: int, seed: int) -> bytes:
+def split(n, seed):
     pixels = np.random.default_rng(seed).integers(0, 256, (n, 3072), dtype=np.uint8)
     return old_pickle({b"data": pixels, b"fine_labels": [i % 3 for i in range(n)], b"filenames": [b"x.png"] * n})
 
@@ -37,9 +36,12 @@ def split(n: int, seed: int) -> bytes:
 FILES = {"train": split(12, 0), "test": split(6, 1), "meta": pickle.dumps({"fine_label_names": NAMES}, protocol=2)}
 
 
-def packed(files: dict[str, bytes]) -> bytes:
+def packed(files):
     buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
+    with (
+        gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0) as zipped,  # without the clock: every worker has the same md5
+        tarfile.open(fileobj=zipped, mode="w") as tar,
+    ):
         for name, content in files.items():
             member = tarfile.TarInfo(f"cifar-100-python/{name}")
             member.size = len(content)
@@ -51,7 +53,7 @@ PACKED = packed(FILES)
 ARCHIVE = Archive("http://127.0.0.1:9/none", md5(PACKED), md5(FILES["train"]), md5(FILES["test"]))
 
 
-def unpack(root: Path, **changed: bytes) -> Path:
+def unpack(root, **changed):
     folder = root / "cifar-100-python"
     folder.mkdir(parents=True)
     for name, content in {**FILES, **changed}.items():
@@ -59,16 +61,13 @@ def unpack(root: Path, **changed: bytes) -> Path:
     return root
 
 
-Serve = Callable[..., Archive]
-
-
 @pytest.fixture
-def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
+def serve(monkeypatch):
     """Start a server that gives one answer a request as told, then the archive, and give where it is."""
     script: list[str] = []
 
     class Scripted(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
+        def do_GET(self):
             behaviour = script.pop(0) if script else "well"
             if behaviour.isdigit():
                 self.send_error(int(behaviour))
@@ -81,7 +80,7 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
             self.wfile.write(body[: len(body) // 2] if "half" in behaviour else body)
             self.close_connection = True
 
-        def log_message(self, *_: object) -> None: ...
+        def log_message(self, *_): ...
 
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     monkeypatch.setattr("time.sleep", lambda seconds: None)
@@ -89,7 +88,7 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
 
-        def told(*behaviours: str) -> Archive:
+        def told(*behaviours):
             script[:] = behaviours
             return replace(ARCHIVE, url=f"http://127.0.0.1:{server.server_port}/archive")
 
@@ -98,7 +97,7 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
         thread.join()
 
 
-def test_pixels_labels_and_names_are_those_of_the_archive(tmp_path: Path) -> None:
+def test_pixels_labels_and_names_are_those_of_the_archive(tmp_path):
     data = read_cifar100(unpack(tmp_path), ARCHIVE)
     assert data.classes == ("apple", "aquarium fish", "baby")
     assert data.train.labels.tolist() == [i % 3 for i in range(12)]
@@ -109,14 +108,14 @@ def test_pixels_labels_and_names_are_those_of_the_archive(tmp_path: Path) -> Non
     assert data.notes == ("200 of the 200 standard shots are not among the training images: draw shots instead.",)
 
 
-def test_the_pixels_are_not_copied_and_cannot_be_changed(tmp_path: Path) -> None:
+def test_the_pixels_are_not_copied_and_cannot_be_changed(tmp_path):
     pixels = read_cifar100(unpack(tmp_path), ARCHIVE).train.source.pixels
     assert not pixels.flags.owndata
     with pytest.raises(ValueError, match="read-only"):
         pixels[0] = 0
 
 
-def test_an_archive_is_unpacked_once(tmp_path: Path) -> None:
+def test_an_archive_is_unpacked_once(tmp_path):
     packed_file = tmp_path / "cifar-100-python.tar.gz"
     packed_file.write_bytes(PACKED)
     assert find_cifar100(tmp_path) == packed_file
@@ -127,13 +126,13 @@ def test_an_archive_is_unpacked_once(tmp_path: Path) -> None:
     assert sorted(file.name for file in (tmp_path / "cifar-100-python").iterdir()) == ["meta", "test", "train"]
 
 
-def test_a_half_unpacked_folder_is_said(tmp_path: Path) -> None:
+def test_a_half_unpacked_folder_is_said(tmp_path):
     (unpack(tmp_path) / "cifar-100-python" / "test").unlink()
     with pytest.raises(DataError, match=r"and in cifar-100-python/ for test\. "):
         read_cifar100(tmp_path, ARCHIVE)
 
 
-def test_a_half_downloaded_archive_is_said(tmp_path: Path) -> None:
+def test_a_half_downloaded_archive_is_said(tmp_path):
     (tmp_path / "cifar-100-python.tar.gz").write_bytes(PACKED[:-100])
     with pytest.raises(
         DataError, match=rf"\.tar\.gz has the md5 {md5(PACKED[:-100])} instead of {md5(PACKED)}: it is da"
@@ -143,15 +142,15 @@ def test_a_half_downloaded_archive_is_said(tmp_path: Path) -> None:
 
 
 class Bomb:
-    def __init__(self, marker: Path) -> None:
+    def __init__(self, marker):
         self.marker = marker
 
-    def __reduce__(self) -> tuple[object, ...]:
+    def __reduce__(self):
         return os.mkdir, (str(self.marker),)
 
 
 @pytest.mark.parametrize("name", ["train", "test"])
-def test_a_wrong_checksum_is_said_before_anything_is_unpickled(tmp_path: Path, name: str) -> None:
+def test_a_wrong_checksum_is_said_before_anything_is_unpickled(tmp_path, name):
     unpack(tmp_path, **{name: pickle.dumps(Bomb(tmp_path / "ran"))})
     with pytest.raises(
         DataError, match=rf"{name} has the md5 [0-9a-f]+ instead of {md5(FILES[name])}: it is damaged or"
@@ -161,7 +160,7 @@ def test_a_wrong_checksum_is_said_before_anything_is_unpickled(tmp_path: Path, n
 
 
 @pytest.mark.parametrize("name", ["train", "meta"])
-def test_a_pickle_that_would_run_something_is_refused_even_with_the_right_checksum(tmp_path: Path, name: str) -> None:
+def test_a_pickle_that_would_run_something_is_refused_even_with_the_right_checksum(tmp_path, name):
     bomb = pickle.dumps(Bomb(tmp_path / "ran"))
     unpack(tmp_path, **{name: bomb})
     archive = Archive("", "", md5(bomb) if name == "train" else ARCHIVE.train_md5, ARCHIVE.test_md5)
@@ -170,24 +169,24 @@ def test_a_pickle_that_would_run_something_is_refused_even_with_the_right_checks
     assert not (tmp_path / "ran").exists()
 
 
-def test_the_names_may_not_even_hold_an_array(tmp_path: Path) -> None:
+def test_the_names_may_not_even_hold_an_array(tmp_path):
     unpack(tmp_path, meta=old_pickle({b"fine_label_names": np.zeros(3)}))
     with pytest.raises(DataError, match=r"meta cannot be unpickled: it asks for numpy\.core\.multiarray\._reconstruct"):
         read_cifar100(tmp_path, ARCHIVE)
 
 
 @pytest.mark.parametrize("meta", [pickle.dumps([1, 2]), pickle.dumps({"names": NAMES}), pickle.dumps(7)])
-def test_names_that_are_not_there_are_said(tmp_path: Path, meta: bytes) -> None:
+def test_names_that_are_not_there_are_said(tmp_path, meta):
     with pytest.raises(DataError, match="meta does not hold the names of the classes"):
         read_cifar100(unpack(tmp_path, meta=meta), ARCHIVE)
 
 
-def test_a_damaged_pickle_is_said(tmp_path: Path) -> None:
+def test_a_damaged_pickle_is_said(tmp_path):
     with pytest.raises(DataError, match="meta cannot be unpickled: "):
         read_cifar100(unpack(tmp_path, meta=FILES["meta"][:20]), ARCHIVE)
 
 
-def test_what_is_missing_is_fetched_and_what_is_there_is_not(tmp_path: Path, serve: Serve) -> None:
+def test_what_is_missing_is_fetched_and_what_is_there_is_not(tmp_path, serve):
     root, archive = tmp_path / "data", serve("half", "half without length", "503")  # and then well
     fetch_cifar100(root, archive)
     assert [file.name for file in root.iterdir()] == ["cifar-100-python.tar.gz"]
@@ -207,15 +206,13 @@ def test_what_is_missing_is_fetched_and_what_is_there_is_not(tmp_path: Path, ser
         ("wrong", f"sent a file whose md5 is not {ARCHIVE.md5}; it was thrown away"),
     ],
 )
-def test_a_download_that_fails_is_said_and_leaves_nothing(
-    tmp_path: Path, serve: Serve, behaviour: str, sentence: str
-) -> None:
+def test_a_download_that_fails_is_said_and_leaves_nothing(tmp_path, serve, behaviour, sentence):
     with pytest.raises(DataError, match=sentence):
         fetch_cifar100(tmp_path, serve(*[behaviour] * 4))
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_server_that_is_not_there_and_a_folder_that_cannot_be_are_said(tmp_path: Path, serve: Serve) -> None:
+def test_a_server_that_is_not_there_and_a_folder_that_cannot_be_are_said(tmp_path, serve):
     with pytest.raises(DataError, match=r"127\.0\.0\.1:9/none could not be downloaded \(.*refused.*\)"):
         fetch_cifar100(tmp_path, ARCHIVE)
     (tmp_path / "file").touch()
@@ -223,7 +220,7 @@ def test_a_server_that_is_not_there_and_a_folder_that_cannot_be_are_said(tmp_pat
         fetch_cifar100(tmp_path / "file", serve())
 
 
-def test_python_2_strings_are_read_too(tmp_path: Path) -> None:
+def test_python_2_strings_are_read_too(tmp_path):
     """The official meta holds byte strings throughout: {'fine_label_names': ['apple']} as Python 2 writes it."""
     meta = b"\x80\x02}U\x10fine_label_names]U\x05applea" + b"U\x04pearaU\x04plumas."
     assert read_cifar100(unpack(tmp_path, meta=meta), ARCHIVE).classes == ("apple", "pear", "plum")

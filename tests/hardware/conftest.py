@@ -2,8 +2,6 @@
 
 import sys
 import textwrap
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -34,7 +32,7 @@ def train(precision, speed, deadly=None, wrong=None):
 
 
 @pytest.fixture(autouse=True)
-def _untouched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _untouched(tmp_path, monkeypatch):
     """Give each test a cache and an oneDNN setting of its own, and forget what it adopted."""
     monkeypatch.setenv("MASIL_CACHE", str(tmp_path / "cache"))
     for name in ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"):
@@ -44,10 +42,10 @@ def _untouched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Callable[[str], list[str]]:
+def machine(tmp_path):
     """Give a trial command whose child runs `body` with `isa`, `arguments`, `say`, `die` and `train` at hand."""
 
-    def build(body: str) -> list[str]:
+    def build(body):
         script = tmp_path / "child.py"
         log = f"LOG = {str(tmp_path / 'asked.log')!r}\n"
         script.write_text(log + PREAMBLE + textwrap.dedent(body), encoding="utf-8")
@@ -57,7 +55,7 @@ def machine(tmp_path: Path) -> Callable[[str], list[str]]:
 
 
 @pytest.fixture
-def asked(tmp_path: Path) -> Callable[[], list[str]]:
+def asked(tmp_path):
     """Give the trials that were asked for, one line each: the instruction set, then the arguments."""
     log = tmp_path / "asked.log"
     return lambda: log.read_text().splitlines() if log.exists() else []

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from masil.errors import InputError
-from masil.files import from_json, to_json
 from masil.hardware import Hardware, probe
 from masil.hardware.decide import START, run_trial
+from masil.storage import from_json, to_json
 
-LADDER = ["AVX512_CORE_FP16 train cpu", "AVX512_CORE train cpu", "AVX2 train cpu"]
+LADDER = ["AVX512_CORE_FP16 cpu", "AVX512_CORE cpu", "AVX2 cpu"]
 HONEST = "train('float32', 100); train('bfloat16', 300); say(done=True)"
 
 
@@ -36,7 +36,7 @@ def _impatient(monkeypatch):
 
 
 def test_a_child_that_answers_is_heard_and_its_babble_is_not(machine):
-    outcome = run_trial([], command=machine("""
+    outcome = run_trial("cpu", command=machine("""
         print("a library greets its user"); print("[1, 2]"); say(odd=5); print("no end of line", end="")
         say(begin="a"); say(stage="a", speed=2.5)
         say(begin="b"); say(stage="b", error="ValueError: no")
@@ -56,7 +56,9 @@ def test_a_child_that_answers_is_heard_and_its_babble_is_not(machine):
     ],
 )
 def test_the_stage_a_child_ends_in_is_the_one_that_failed(machine, end, sentence):
-    outcome = run_trial([], command=machine(f"say(begin='first'); say(stage='first', x=1); say(begin='second'); {end}"))
+    outcome = run_trial(
+        "cpu", command=machine(f"say(begin='first'); say(stage='first', x=1); say(begin='second'); {end}")
+    )
     assert outcome.figures["first"]["x"] == 1
     assert outcome.failures == {"second": sentence}
     assert outcome.conclusive
@@ -65,7 +67,7 @@ def test_the_stage_a_child_ends_in_is_the_one_that_failed(machine, end, sentence
 @pytest.mark.usefixtures("_impatient")
 def test_a_child_that_hangs_is_ended_with_all_it_started(machine, tmp_path):
     left = tmp_path / "grandchild"
-    outcome = run_trial([], command=machine(f"""
+    outcome = run_trial("cpu", command=machine(f"""
         import subprocess
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
         open({str(left)!r}, "w").write(str(child.pid))
@@ -89,25 +91,25 @@ def test_a_child_that_hangs_is_ended_with_all_it_started(machine, tmp_path):
 )
 @pytest.mark.usefixtures("_impatient")
 def test_a_child_that_does_not_answer_in_time_proves_nothing(machine, body):
-    outcome = run_trial([], command=machine(body))
+    outcome = run_trial("cpu", command=machine(body))
     assert outcome.failures == {"slow": "gave no answer within 0.5 s"}
     assert not outcome.conclusive
 
 
 def test_only_a_signal_before_the_first_stage_says_something_of_the_hardware(machine):
-    outcome = run_trial([], command=["/no/such/python"])
+    outcome = run_trial("cpu", command=["/no/such/python"])
     assert "could not be started" in outcome.failures[START]
     assert not outcome.conclusive
-    assert not run_trial([], command=machine("import no_such_package")).conclusive
-    assert run_trial([], command=machine("die('SIGILL')")).conclusive
+    assert not run_trial("cpu", command=machine("import no_such_package")).conclusive
+    assert run_trial("cpu", command=machine("die('SIGILL')")).conclusive
 
 
 def test_the_child_gets_the_instruction_set_and_none_of_the_user_s_limits(machine, monkeypatch):
     for name in ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         monkeypatch.setenv(name, "AVX" if "ISA" in name else "7")
     command = machine("say(stage='environment', **os.environ); say(done=True)")
-    plain = run_trial([], command=command).figures["environment"]
-    limited = run_trial([], "AVX2", command).figures["environment"]
+    plain = run_trial("cpu", command=command).figures["environment"]
+    limited = run_trial("cpu", "AVX2", command).figures["environment"]
     unlimited = {"DNNL_MAX_CPU_ISA", "OMP_NUM_THREADS", "MKL_NUM_THREADS"}
     assert unlimited.isdisjoint(plain)
     assert unlimited.isdisjoint(limited)
@@ -124,7 +126,7 @@ def test_an_honest_machine_is_tried_once_and_left_alone(on, asked):
     assert (hardware.device, hardware.precision, hardware.onednn_isa) == ("cpu", "bfloat16", None)
     assert hardware.failures == {}
     assert hardware.settled
-    assert asked() == ["None train cpu"]
+    assert asked() == ["None cpu"]
 
 
 def test_a_machine_that_dies_of_bfloat16_lives_under_fewer_instructions(on, asked):
@@ -134,7 +136,7 @@ def test_a_machine_that_dies_of_bfloat16_lives_under_fewer_instructions(on, aske
         train("bfloat16", 150, deadly="convolution" if isa is None else None)
         say(done=True)
     """)
-    assert asked() == ["None train cpu", *LADDER]
+    assert asked() == ["None cpu", *LADDER]
     assert (hardware.precision, hardware.onednn_isa) == ("float32", "AVX512_CORE_FP16")
     assert hardware.failures == {"cpu bfloat16 convolution": "killed by SIGILL (illegal instruction)"}
     assert hardware.measurements["cpu bfloat16 training images/s (AVX512_CORE_FP16)"] == 150
@@ -180,7 +182,7 @@ def test_other_processors_than_intel_s_kind_have_no_ladder(on, monkeypatch):
 def test_slowness_says_nothing_about_instructions(on, asked):
     """A busy machine that runs out of time is not tried under fewer instructions, nor limited to them."""
     hardware = on("say(begin='float32 matrix product'); time.sleep(60)")
-    assert asked() == ["None train cpu"]
+    assert asked() == ["None cpu"]
     assert (hardware.onednn_isa, hardware.precision, hardware.settled) == (None, "float32", False)
     hardware = on("train('float32', 100); say(begin='bfloat16 matrix product'); time.sleep(60)")
     assert (hardware.precision, hardware.settled) == ("float32", True)
@@ -197,7 +199,7 @@ def test_a_machine_on_which_nothing_survives_has_no_precision(on):
 def test_a_trial_that_cannot_be_carried_out_leaves_float32_assumed_and_unsettled(on, asked, body):
     hardware = on(body)
     assert (hardware.device, hardware.precision, hardware.settled) == ("cpu", "float32", False)
-    assert asked() == ["None train cpu"]
+    assert asked() == ["None cpu"]
 
 
 @pytest.mark.parametrize(

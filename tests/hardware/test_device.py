@@ -10,17 +10,16 @@ from dataclasses import replace
 import pytest
 import torch
 
-from masil.errors import DeviceError, InputError
+from masil.errors import DeviceError
 from masil.hardware import (
     Hardware,
-    compile_pays,
+    best_seconds,
     machine_key,
     precision,
     prepare,
     probe,
     remember,
     resolve_device,
-    set_threads,
     time_in_turn,
 )
 from masil.hardware.machine import cpu_flags
@@ -99,28 +98,6 @@ def test_an_assumed_answer_is_not_kept_for_later(machine, cache_file, forget):
     assert not cache_file.exists()
     forget()
     assert probe(command=machine(HONEST)).settled
-
-
-def test_compiling_is_tried_when_it_is_asked_for_and_once(machine, asked):
-    remember(PLAIN)
-    body = "say(stage='eager step', ms={}); say(begin='compiled step'); {}; say(done=True)"
-    dies = machine(body.format(40, "die('SIGILL')"))
-    assert not compile_pays("cuda", command=dies)
-    assert asked() == []
-    assert not compile_pays("cpu", command=dies)
-    assert asked() == ["None cpu bfloat16"]
-    assert not compile_pays(command=machine(body.format(40, "say(stage='compiled step', ms=20)")))  # known by now
-    assert len(asked()) == 1
-
-
-@pytest.mark.parametrize(("eager", "compiled", "pays"), [(40, 20, True), (40, 39, False), (20, 40, False)])
-def test_compiling_pays_only_if_it_is_clearly_faster(machine, eager, compiled, pays):
-    remember(PLAIN)
-    command = machine(f"""
-        assert os.path.isdir(os.environ["TORCHINDUCTOR_CACHE_DIR"])
-        say(stage="eager step", ms={eager}); say(stage="compiled step", ms={compiled}); say(done=True)
-    """)
-    assert compile_pays(command=command) is pays
 
 
 def test_the_real_machine_can_be_probed(forget, cache_file):
@@ -355,21 +332,6 @@ def test_a_machine_that_needs_a_limit_for_float32_gets_it_unless_the_user_has_se
     assert resolve_device("cpu") == torch.device("cpu")
 
 
-def test_threads_are_the_given_ones_else_the_user_s_else_the_fastest(monkeypatch):
-    remember(PLAIN)
-    before = torch.get_num_threads()
-    try:
-        monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-        assert set_threads() == torch.get_num_threads() == PLAIN.threads
-        assert set_threads(1) == torch.get_num_threads() == 1
-        monkeypatch.setenv("OMP_NUM_THREADS", "1")
-        assert set_threads() == 1
-        with pytest.raises(InputError, match="cannot work with 0 threads"):
-            set_threads(0)
-    finally:
-        torch.set_num_threads(before)
-
-
 def test_work_is_timed_in_turn_and_the_first_round_does_not_count(monkeypatch):
     clock, turns = [0.0], []
 
@@ -386,3 +348,10 @@ def test_work_is_timed_in_turn_and_the_first_round_does_not_count(monkeypatch):
     pieces = {"slow": work("slow", 1, 7, 5), "fast": work("fast", 9, 2, 3)}
     assert time_in_turn(pieces, torch.device("cpu"), rounds=2) == {"slow": 5, "fast": 2}
     assert turns == ["slow", "fast"] * 3
+
+
+def test_the_best_time_leaves_out_the_first_run_unless_it_is_all_there_is(monkeypatch):
+    for ticks, seconds in (([0.0, 0.01, 1.0, 1.08, 2.0, 2.09], 0.08), ([0.0, 9.0], 9.0)):
+        clock = iter(ticks)
+        monkeypatch.setattr("time.perf_counter", lambda clock=clock: next(clock))
+        assert best_seconds(lambda: None, torch.device("cpu"), budget=0.15) == pytest.approx(seconds)

@@ -18,7 +18,7 @@ def said():
         answers, before = [], torch.get_num_threads()
         torch.set_num_threads(threads or before)
         try:
-            trials.main(["train", "cpu"], answers.append)
+            trials.main("cpu", answers.append)
         finally:
             torch.set_num_threads(before)
         return answers
@@ -137,10 +137,3 @@ def test_a_loss_that_is_not_finite_is_found(monkeypatch):
     monkeypatch.setattr(trials.functional, "cross_entropy", lambda x, _: x.sum() * float("nan"))
     with pytest.raises(WrongNumbersError, match="the loss is not finite"):
         step()
-
-
-def test_the_best_time_leaves_out_the_first_run_unless_it_is_all_there_is(monkeypatch):
-    for ticks, seconds in (([0.0, 0.01, 1.0, 1.08, 2.0, 2.09], 0.08), ([0.0, 9.0], 9.0)):
-        clock = iter(ticks)
-        monkeypatch.setattr(trials.time, "perf_counter", lambda clock=clock: next(clock))
-        assert trials.best_seconds(lambda: None, CPU, budget=0.15) == pytest.approx(seconds)

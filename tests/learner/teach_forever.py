@@ -17,7 +17,7 @@ path = Path(sys.argv[1])
 model = Masil.load(path, device="cpu")
 generator = torch.Generator().manual_seed(0)
 while True:
-    k = len(model.lessons_)
+    k = len(model.session_rows_)
     if k > 6:
         model.undo()
     else:

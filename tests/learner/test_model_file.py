@@ -5,6 +5,7 @@ import math
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +18,16 @@ from masil.backbones import ModuleBackbone, create
 from masil.collapse import Projection, simplex_etf
 from masil.data import Framing
 from masil.errors import InputError, StorageError
-from masil.learner import Masil
-from masil.learner.model_file import _checksum
+from masil.learner import Masil, edit_model
+from masil.storage.tensors import _checksum
 
 SCRIPT = Path(__file__).parent / "teach_forever.py"
+
+
+def assert_same(again, model, images):
+    """The same vectors to the bit; an engine that is opened again may round otherwise."""
+    assert torch.equal(again.memory_.vectors, model.memory_.vectors)
+    np.testing.assert_allclose(again.predict_proba(images), model.predict_proba(images), atol=1e-5)
 
 
 @pytest.fixture
@@ -36,8 +43,7 @@ def test_a_loaded_model_is_the_same_to_the_bit(saved, world):
     model, path = saved
     again = Masil.load(path, device="cpu")
     images, _ = world.draw(range(13), 5, seed=3)
-    assert torch.equal(again.memory_.vectors, model.memory_.vectors)
-    np.testing.assert_allclose(again.predict_proba(images), model.predict_proba(images), atol=1e-5)
+    assert_same(again, model, images)
     assert again.sessions_ == model.sessions_
     assert again.log_ == model.log_
     assert again.base_.prior == model.base_.prior
@@ -53,8 +59,7 @@ def test_a_loaded_model_goes_on_like_the_first(saved, world):
         each.undo()
         each.learn(*world.draw(range(16, 18), 4, seed=5))
     images, _ = world.draw(range(18), 5, seed=3)
-    assert torch.equal(again.memory_.vectors, model.memory_.vectors)
-    np.testing.assert_allclose(again.predict_proba(images), model.predict_proba(images), atol=1e-5)
+    assert_same(again, model, images)
 
 
 @pytest.mark.parametrize("labels", [[3, 1, 2], ["β", "owl 🦉", "a\nb"]])
@@ -73,8 +78,7 @@ def test_a_trained_embedding_with_its_frame_comes_back(world, tmp_path):
     ).fit(images, labels)
     model.save(tmp_path / "m")
     again = Masil.load(tmp_path / "m", device="cpu")
-    assert torch.equal(again.memory_.vectors, model.memory_.vectors)
-    np.testing.assert_allclose(again.predict_proba(images), model.predict_proba(images), atol=1e-5)
+    assert_same(again, model, images)
     assert again.base_.framed
     assert again.alpha == math.inf
     assert torch.equal(again.class_vectors, frame)
@@ -111,10 +115,13 @@ def test_a_newer_format_says_so(saved):
         Masil.load(saved[1])
 
 
-def test_a_model_from_before_vectors_had_names_is_read(saved, world):
+def test_a_model_from_before_vectors_had_names_and_balance_an_aim_is_read(saved, world):
     def age(marks):
         content = json.loads(marks["content"])
         assert content["params"].pop("class_names") is None
+        assert content["params"].pop("aim") is None
+        assert content["base"].pop("points") is None
+        content["params"]["balance"] = 1.0
         marks["content"] = json.dumps(content, ensure_ascii=False)
         marks["checksum"] = _checksum(marks["content"], load(saved[1].read_bytes()))
 
@@ -186,8 +193,7 @@ def test_weights_that_no_package_brings_are_inside(tmp_path):
     model = Masil(backbone, concepts=4, crops=2, device="cpu").fit(images, labels)
     model.save(tmp_path / "m")
     again = Masil.load(tmp_path / "m", device="cpu")
-    assert torch.equal(again.memory_.vectors, model.memory_.vectors)
-    np.testing.assert_allclose(again.predict_proba(images), model.predict_proba(images), atol=1e-5)
+    assert_same(again, model, images)
     assert again.encoder_.backbone.fingerprint() == backbone.fingerprint()
     with pytest.raises(StorageError, match="was trained with another backbone: its 'resnet20' has the fingerprint"):
         Masil.load(tmp_path / "m", backbone=create("resnet20", seed=6, framing=Framing(16, 16)))
@@ -202,10 +208,83 @@ def test_a_module_of_ones_own_is_handed_over_again(tmp_path):
     with pytest.raises(InputError, match="sees through 'module:mine', a module of your own.*hand it over"):
         Masil.load(tmp_path / "m")
     again = Masil.load(tmp_path / "m", device="cpu", backbone=backbone)
-    assert torch.equal(again.memory_.vectors, model.memory_.vectors)
-    np.testing.assert_allclose(again.predict_proba(images), model.predict_proba(images), atol=1e-5)
+    assert_same(again, model, images)
 
 
 def test_a_backbone_for_a_model_without_one(saved):
     with pytest.raises(InputError, match="takes activations and has no backbone"):
         Masil.load(saved[1], backbone=create("resnet20"))
+
+
+def test_sessions_taught_at_once_are_all_there(fitted, tmp_path):
+    path = tmp_path / "m"
+    fitted.save(path)
+
+    def teach(name):
+        for turn in range(3):
+            with edit_model(path):
+                model = Masil.load(path)
+                rows = torch.rand(2, 24, generator=torch.Generator().manual_seed(turn))
+                model.learn(rows, [f"{name} {turn}"] * 2)
+                model.save(path)
+
+    threads = [threading.Thread(target=teach, args=(name,)) for name in "xyz"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    model = Masil.load(path)
+    assert {f"{name} {turn}" for name in "xyz" for turn in range(3)} <= set(model.classes_.tolist())
+    assert len(model.sessions_) == 10
+    assert [file.name for file in tmp_path.iterdir()] == ["m"]
+
+
+def test_patience_ends_in_a_sentence(tmp_path):
+    with (
+        edit_model(tmp_path / "m", new=True),
+        pytest.raises(StorageError, match="Another process is writing .*m, for more than 0 s now.*Nothing was changed"),
+        edit_model(tmp_path / "m", new=True, patience=0.1),
+    ):
+        pass
+    with edit_model(tmp_path / "m", new=True, patience=0):  # let go
+        pass
+
+
+def test_a_process_that_dies_lets_go(tmp_path):
+    script = (
+        "import sys, time\n"
+        "from masil.learner import edit_model\n"
+        "with edit_model(sys.argv[1], new=True):\n"
+        "    print('held', flush=True)\n"
+        "    time.sleep(600)\n"
+    )
+    holder = subprocess.Popen([sys.executable, "-c", script, tmp_path / "m"], stdout=subprocess.PIPE, text=True)
+    assert holder.stdout is not None
+    with holder:
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(StorageError, match="Another process"), edit_model(tmp_path / "m", new=True, patience=0):
+            pass
+        holder.kill()
+        holder.wait()
+        with edit_model(tmp_path / "m", new=True, patience=30) as path:
+            assert path == tmp_path / "m"
+
+
+def test_a_link_leads_to_the_model_itself(tmp_path):
+    (tmp_path / "real").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    with edit_model(tmp_path / "link") as path:
+        assert path == tmp_path / "real"
+        with pytest.raises(StorageError, match="Another process"), edit_model(tmp_path / "real", patience=0):
+            pass
+
+
+def test_what_is_not_there_is_not_locked(tmp_path):
+    with (
+        pytest.raises(StorageError, match="There is no model at .*none.masil"),
+        edit_model(tmp_path / "x" / "none.masil"),
+    ):
+        pass
+    with pytest.raises(StorageError, match="is a folder; a model is one file"), edit_model(tmp_path):
+        pass
+    assert not list(tmp_path.iterdir())

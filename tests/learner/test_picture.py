@@ -8,16 +8,20 @@ import torch
 from PIL import Image
 
 from masil.errors import InputError
-from masil.learner import Crop, Explanation, draw
-from masil.learner.picture import GAP, PAPER, TILE, account, overlay
+from masil.learner import Answer, Crop, Explanation, Ranked, draw_explanation
+from masil.learner.picture import GAP, PAPER, TILE, lead_in_words, overlay
 
 
 @pytest.fixture
-def explanation():
+def explanation(pixels):
     heat = torch.zeros(2, 32, 32)
     heat[0, :16], heat[1, :, 16:] = 2.0, 0.5
     shares = torch.tensor([0.0, 0.2, -0.05, 0.1])
-    return Explanation("wren", "crow", 0.28, shares, 0.05, -0.02, shares.clamp_min(0), (1, 3), heat)
+    answer = Answer((Ranked("wren", 0.63), Ranked("crow", 0.2)), known=None, unknown=None)
+    return Explanation(
+        "wren", "crow", 0.28, shares, rest=0.05, offset=-0.02, coefficients=shares.clamp_min(0), concepts=(1, 3),
+        answer=answer, heat=heat, pixels=pixels,
+    )  # fmt: skip
 
 
 @pytest.fixture
@@ -26,7 +30,7 @@ def pixels():
 
 
 def test_one_tile_for_the_photo_and_one_for_each_concept(explanation, pixels):
-    picture = draw(explanation, pixels)
+    picture = draw_explanation(explanation)
     assert picture.width == GAP + 3 * (TILE + GAP)
     photo = Image.fromarray(pixels.permute(1, 2, 0).numpy()).resize((TILE, TILE), Image.Resampling.LANCZOS)
     array = np.asarray(picture)
@@ -48,7 +52,7 @@ def test_heat_keeps_colours_and_the_rest_is_grey():
 
 
 def test_the_account_adds_up(explanation):
-    assert account(explanation) == (
+    assert lead_in_words(explanation) == (
         "lead +0.280  =  concepts for it +0.300   concepts against it -0.050   what no concept explains +0.050   "
         "balance -0.020"
     )
@@ -56,21 +60,21 @@ def test_the_account_adds_up(explanation):
 
 def test_crops_make_room(explanation, pixels):
     crops = [[Crop("a.png", (0, 0, 9), 1.0, pixels[:, :9, :9])] * 3, []]
-    with_crops, without = draw(explanation, pixels, crops=crops), draw(explanation, pixels)
+    with_crops, without = draw_explanation(explanation, crops=crops), draw_explanation(explanation)
     assert with_crops.height > without.height
     with pytest.raises(InputError, match="There are crops of 1 concepts, but 2 are explained"):
-        draw(explanation, pixels, crops=crops[:1])
+        draw_explanation(explanation, crops=crops[:1])
 
 
 @pytest.mark.parametrize("name", ["x" * 300, "🐦 wren", "two\nlines", "Zaunkönig", "鷦鷯"])
 def test_any_name_stays_on_the_page(explanation, pixels, name):
-    picture = draw(replace(explanation, label=name, runner_up=name), pixels, sure="confidence 63 %")
+    picture = draw_explanation(replace(explanation, label=name, runner_up=name))
     margin = np.asarray(picture)[:, -GAP:]
     assert (margin == PAPER).all()
 
 
 def test_a_single_class_and_no_concept(explanation, pixels):
     lonely = replace(explanation, runner_up=None, concepts=(), heat=torch.zeros(0, 32, 32))
-    assert draw(lonely, pixels).width == GAP + 2 * (TILE + GAP)
+    assert draw_explanation(lonely).width == GAP + 2 * (TILE + GAP)
     with pytest.raises(InputError, match="This explanation has no heat maps: it is of activations"):
-        draw(replace(explanation, heat=None), pixels)
+        draw_explanation(replace(explanation, heat=None))

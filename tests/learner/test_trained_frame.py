@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch.nn.functional import normalize as unit
 
-from masil.data import ArrayImages, Augmentation
+from masil.data import Augmentation, Images, array_images
 from masil.errors import InputError, StorageError
 from masil.learner import Masil, export_onnx, tune
-from masil.training import FrameLoss, MuonSettings, Recipe, Sgd, Trained, Watch, compact, load_trained, train
+from masil.training import FrameLoss, Monitoring, MuonSettings, Recipe, Sgd, Trained, compact, load_trained, train
 
 CLASSES = 12  # so that "class 10" and "class 11" sort before "class 2"
 NAMES = tuple(f"class {number}" for number in range(CLASSES))
@@ -29,21 +29,21 @@ RECIPE = Recipe(
     muon=MuonSettings(lr=0.05),
     augmentation=Augmentation(crop="pad", pad=1),
     loss=FrameLoss(embedding=16).to_json(),
-    watch=Watch(nc_every=0),
+    watch=Monitoring(nc_every=0),
     compile=False,
 )
 
 
-def patterns(per_class: int, seed: int) -> ArrayImages:
+def patterns(per_class: int, seed: int) -> Images:
     """Twelve coloured patterns under noise, the images of all classes mixed."""
     coarse = np.random.default_rng(0).integers(0, 255, (CLASSES, 3, 4, 4)).repeat(4, 2).repeat(4, 3)
     draw = np.random.default_rng(seed)
     labels = draw.permutation(np.arange(CLASSES * per_class) % CLASSES)
     noisy = coarse[labels] + draw.normal(0, 40, (len(labels), 3, 16, 16))
-    return ArrayImages(noisy.clip(0, 255).astype(np.uint8), torch.from_numpy(labels))
+    return array_images(noisy.clip(0, 255).astype(np.uint8), torch.from_numpy(labels))
 
 
-def named(images: ArrayImages, names: tuple[str, ...] = NAMES) -> list[str]:
+def named(images: Images, names: tuple[str, ...] = NAMES) -> list[str]:
     return [names[label] for label in images.labels.tolist()]
 
 
@@ -131,7 +131,7 @@ def test_a_base_session_without_names_is_matched_only_where_its_images_leave_no_
         row = model.memory_.labels.index(label)
         torch.testing.assert_close(model.memory_.vectors[row], unit(trained.class_vectors)[number])
     pixels = np.random.default_rng(0).integers(0, 255, images.source.pixels.shape, dtype=np.uint8)
-    noise = ArrayImages(pixels, images.labels)
+    noise = array_images(pixels, images.labels)
     with pytest.raises(InputError, match=r"kept no names of its classes, and these images do not show beyond doubt"):
         learner(trained).fit(noise, named(images))
     learner(trained, class_names=NAMES).fit(noise, named(images))

@@ -3,13 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from masil.errors import InputError, UnknownNameError
 from masil.learner import Masil, tune
-from masil.learner.tune import divide
-from masil.protocol import harmonic_mean
+from masil.protocol import divide, harmonic_mean
 
 SMALL = {"shrinkage": (1.0, 30.0), "alpha": ("auto", 0.0), "bias": (0.0, 0.05), "plays": 1, "shots": 3}
 
@@ -45,24 +42,6 @@ def test_a_trial_is_what_the_learner_would_do(tuned, world):
         assert trial.harmonic_mean == pytest.approx(harmonic_mean(trial.base, trial.novel))
 
 
-@given(
-    st.lists(st.integers(4, 12), min_size=4, max_size=12), st.integers(1, 3), st.floats(0.2, 0.5), st.integers(0, 99)
-)
-@settings(deadline=None, max_examples=50)
-def test_a_division_keeps_everyone_apart(sizes, shots, novel, seed):
-    labels = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
-    play = divide(labels, shots, novel, seed)
-    parts = [set(part.tolist()) for part in (play.fit, play.shots, play.test)]
-    assert not parts[0] & parts[1]
-    assert not parts[0] & parts[2]
-    assert not parts[1] & parts[2]
-    assert set(labels[play.fit].tolist()) == set(play.base)
-    assert set(labels[play.shots].tolist()) == set(play.novel)
-    assert not set(play.base) & set(play.novel)
-    assert set(labels[play.test].tolist()) == set(range(len(sizes)))
-    assert torch.bincount(labels[play.shots])[list(play.novel)].tolist() == [shots] * len(play.novel)
-
-
 def test_the_measure_decides(world):
     data = world.draw(range(8), 8)
     found = tune(*data, Masil(backbone=None, concepts=4), **{**SMALL, "alpha": (0.0,), "measure": "accuracy"})
@@ -86,3 +65,23 @@ def test_the_model_is_left_alone(world, model):
     before = model.memory_, model.get_params()
     tune(*world.draw(range(8), 8), model, **{**SMALL, "alpha": (0.0,)})
     assert (model.memory_, model.get_params()) == before
+
+
+def test_further_parameters_are_tried_alone_around_the_best(world):
+    data = world.draw(range(8), 8)
+    model = Masil(backbone=None, concepts=4)
+    varied = {"power": (0.5, 1.0), "teen": (0.1, 0.4), "calibration": (None,)}
+    found = tune(*data, model, **{**SMALL, "bias": (0.0,)}, varied=varied)
+    plain = tune(*data, model, **{**SMALL, "bias": (0.0,)})
+    changed = [trial.changed for trial in found.trials if trial.changed]
+    weights = [{"calibration": "both", "teen": weight} for weight in (0.1, 0.4)]
+    expected = [{"power": 1.0}, *weights, {"calibration": None}]
+    assert sorted(map(str, changed)) == sorted(map(str, expected))
+    assert len(found.trials) == len(plain.trials) + 4
+    best = found.trials[0]
+    assert found.chosen == best.parameters
+    again = tune(*data, Masil(backbone=None, **{**plain.chosen, "concepts": 4, "power": 1.0}), **{
+        **SMALL, "bias": (0.0,), "shrinkage": (plain.chosen["shrinkage"],), "alpha": (plain.chosen["alpha"],)
+    })  # fmt: skip
+    alone = next(trial for trial in found.trials if trial.changed == {"power": 1.0})
+    assert alone.harmonic_mean == pytest.approx(again.trials[0].harmonic_mean)

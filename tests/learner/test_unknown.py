@@ -15,9 +15,9 @@ from sklearn.preprocessing import StandardScaler
 from masil.collapse import Whitening
 from masil.errors import InputError
 from masil.learner import Masil, auroc
-from masil.learner.confidence import hold_out
-from masil.learner.memory import unit
-from masil.learner.unknown import FOUND, _logistic, evidence, fit_rejector, tightness
+from masil.learner.rows import unit
+from masil.learner.unknown import REJECTION_RATE, _logistic, evidence, fit_detector, tightness
+from masil.protocol import hold_out
 
 
 def whiten(x, labels):
@@ -80,7 +80,7 @@ def test_the_logistic_regression_is_that_of_scikit_learn():
     known = found.known(torch.cat([taught, never])).numpy()
     np.testing.assert_allclose(known, expected, atol=2e-3)  # scikit-learn divides by n instead of n − 1
     assert found.auroc == pytest.approx(roc_auc_score(y, known))
-    assert (known[300:] < found.threshold).mean() == pytest.approx(FOUND, abs=0.02)
+    assert (known[300:] < found.threshold).mean() == pytest.approx(REJECTION_RATE, abs=0.02)
 
 
 def test_classes_that_play_never_taught_are_in_nothing(world):
@@ -90,25 +90,23 @@ def test_classes_that_play_never_taught_are_in_nothing(world):
     held = hold_out(labels, 0)
     rows_of = []
 
-    def make(rows, codes):
-        rows_of.append(rows)
-        assert codes.unique().tolist() == list(range(6))
-        return whiten(rows, codes)
+    def make(inside):
+        rows_of.append(inside)
+        return whiten(x[inside], labels[inside].unique(return_inverse=True)[1])
 
-    assert fit_rejector(x, labels, held, make, None, 0).images == 90
+    assert fit_detector(x, labels, held, make, class_vectors=None, seed=0).images == 90
     assert len(rows_of) == 3
-    for rows in rows_of:
-        inside = (x[:, None] == rows).all(2).any(1)
+    for inside in rows_of:
         assert not bool((inside & held).any())
         assert len(labels[inside].unique()) == 6
 
 
 def test_a_session_of_too_little_teaches_nothing_about_the_unknown(world):
     x, names = world.draw(range(2), 6)
-    assert Masil(backbone=None, concepts=3).fit(x, names).base_.rejector is None
+    assert Masil(backbone=None, concepts=3).fit(x, names).base_.unknown_detector is None
     x, names = world.draw(range(4), 2)
     model = Masil(backbone=None, concepts=3).fit(x, names)
-    assert model.base_.rejector is None
+    assert model.base_.unknown_detector is None
     with pytest.raises(InputError, match="This model cannot tell what it was never taught: its base session was too"):
         model.known(x)
     assert model.answer(x).known is None
@@ -155,7 +153,7 @@ def test_it_is_saved_and_models_without_it_still_load(fitted, world, tmp_path, m
     fitted.save(tmp_path / "m")
     again = Masil.load(tmp_path / "m")
     np.testing.assert_array_equal(again.known(x), fitted.known(x))
-    assert again.base_.rejector == fitted.base_.rejector
+    assert again.base_.unknown_detector == fitted.base_.unknown_detector
     dumps = json.dumps
 
     def before(content, **options):
@@ -163,8 +161,8 @@ def test_it_is_saved_and_models_without_it_still_load(fitted, world, tmp_path, m
         return dumps(content, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr("masil.learner.model_file.json.dumps", before)
+        patch.setattr("masil.storage.tensors.json.dumps", before)
         fitted.save(tmp_path / "old")
     old = Masil.load(tmp_path / "old")
-    assert old.base_.rejector is None
+    assert old.base_.unknown_detector is None
     np.testing.assert_array_equal(old.predict(x), fitted.predict(x))

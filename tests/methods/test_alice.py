@@ -3,8 +3,9 @@ import torch
 from scipy.stats import beta
 from torch.nn import functional
 
+from masil.collapse import cosine_cross_entropy
 from masil.errors import InputError
-from masil.methods import Alice, Samples
+from masil.methods import Alice, DCosine, Samples
 from masil.methods.alice import AliceLoss, central_means, fused, fusion_shares
 
 
@@ -32,17 +33,43 @@ def test_fused_rows_become_the_virtual_class_of_their_pair(shape: tuple[int, ...
     assert torch.equal(unchanged, labels)
 
 
-def test_a_share_of_the_rows_is_fused_and_pairs_begin_halfway() -> None:
+def test_a_share_of_the_rows_is_fused() -> None:
     labels = torch.arange(1000)
     _, virtual = fused(torch.zeros(1000, 1), labels, 0.3, 1000, seeded(1))
     assert 0.25 < float((virtual >= 1000).float().mean()) < 0.35
-    means = torch.rand(4, 3, generator=seeded())
-    loss = AliceLoss(fused=0.5)
-    assert len(loss.starts(means)) == loss.virtual_classes(4) == 10
-    torch.testing.assert_close(loss.starts(means)[4:6], (means[:1] + means[1:3]) / 2)
-    assert AliceLoss(fused=0.0).virtual_classes(4) == len(AliceLoss(fused=0.0).starts(means)) == 4
+    assert AliceLoss(fused=0.5).virtual_classes(4) == 4 + 6
+    assert AliceLoss(fused=0.0).virtual_classes(4) == 4
     with pytest.raises(InputError, match="A share 1.5 of the images is to be fused"):
         AliceLoss(fused=1.5)
+
+
+def test_each_view_is_seen_and_fused_ones_are_added() -> None:
+    """Two views with one fused image each: as many images of real classes as of pairs, and the first view as it was."""
+    pixels, labels = torch.rand(8, 3, 12, 12, generator=seeded()), torch.arange(8)
+    loss = AliceLoss(fused=0.0, copies=1, count=2)
+    assert loss.virtual_classes(8) == 8 + 28
+    seen, virtual = loss.views(pixels, labels, 8, seeded(1))
+    assert seen.shape == (32, 3, 12, 12)
+    first, fused_first, second, fused_second = virtual.chunk(4)
+    assert torch.equal(first, labels)
+    assert torch.equal(second, labels)
+    assert int((torch.cat([fused_first, fused_second]) >= 8).sum()) >= 8  # a partner may be the image itself
+    assert torch.equal(seen[:8], pixels)
+    assert not torch.allclose(seen[16:24], pixels, atol=0.01)
+    with pytest.raises(InputError, match="0 views of an image and 1 fused ones for each were asked for"):
+        AliceLoss(copies=1, count=0)
+
+
+def test_on_a_shared_backbone_it_is_the_nearest_mean_of_five_central_images(task) -> None:
+    labels = torch.arange(4).repeat(20)
+    base = Samples(torch.rand(80, 6, generator=seeded()) + torch.eye(4, 6)[labels], labels=labels)
+    method, plain = Alice(), DCosine()
+    method.fit(base, task(4))
+    plain.vectors = central_means(base.activations, labels, 5)
+    shots = Samples(torch.rand(10, 6, generator=seeded(1)), labels=torch.tensor([4, 5]).repeat(5))
+    for nearest in (method, plain):
+        nearest.learn(shots)
+    torch.testing.assert_close(method.scores(base), plain.scores(base))
 
 
 def test_fusion_shares_are_central_draws_of_a_beta_distribution() -> None:
@@ -66,11 +93,14 @@ def test_central_means_leave_out_what_is_far_from_the_centre() -> None:
     assert torch.allclose(central_means(z, labels, 99)[0], z[labels == 0].mean(0))
 
 
-def test_without_virtual_classes_only_real_ones_are_trained(task) -> None:
-    labels = torch.arange(3).repeat(10)
-    base = Samples(torch.rand(30, 6, generator=seeded()) + torch.eye(3, 6)[labels], labels=labels)
-    with_them, without = Alice(), Alice(virtual=False)
-    for method in (with_them, without):
-        method.fit(base, task(3))
-        assert method.predict(base).equal(labels)
-    assert not torch.allclose(with_them.g.matrix, without.g.matrix, atol=1e-4)
+def test_the_projector_stands_under_the_class_vectors_and_is_dropped(task) -> None:
+    loss = AliceLoss(width=8).build(6, 10, seeded())
+    a, labels = torch.rand(12, 6, generator=seeded(1)), torch.arange(12) % 4
+    assert loss.class_vectors(4).shape == (4, 8)
+    assert loss.vectors is not None
+    expected = cosine_cross_entropy(loss.projector(a), loss.vectors, labels, 30.0, 0.4)
+    torch.testing.assert_close(loss(a, labels, labels, torch.ones(12)), expected)
+    base = Samples(a, labels=labels)
+    method = Alice()
+    method.fit(base, task(4))
+    torch.testing.assert_close(method.geometry(base)[0], functional.normalize(a))

@@ -82,7 +82,7 @@ def test_images_are_asked_for_by_those_that_see_them(task) -> None:
     class Sees(Answers):
         sees = "images"
 
-    with pytest.raises(InputError, match="'answers' trains on images, but was given activations alone"):
+    with pytest.raises(InputError, match="'answers' trains on images or crops of them, but was given stored"):
         Checked(Sees()).fit(BASE, task(3))
 
 

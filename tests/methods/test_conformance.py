@@ -17,10 +17,15 @@ from masil.protocol import Protocol
 BASE, WAY, SESSIONS, D = 8, 3, 2, 32
 TOTAL = BASE + WAY * SESSIONS
 SHOTS = 5
-SMALLER: dict[str, dict[str, Any]] = {"ranpac": {"features": 200}, "masil": {"concepts": 16}}
+SMALLER: dict[str, dict[str, Any]] = {
+    "ranpac": {"features": 200, "samples": 50},
+    "ranpac-plain": {"features": 200},
+    "masil": {"concepts": 16},
+}
 LOOSE = ("regularizer",)  # ties to old weights are soft, so base classes give way: .89, and .84 to .90 on other draws
-ON_A_BASE_FRAME = ("masil-paper", "nc-etf-cf")  # all embeddings are drawn to eight vectors; that is what they show
-SEEN = [name for name, method in METHODS.items() if method.sees == "activations"]  # the others: test_network.py
+SEEN = [
+    name for name, method in METHODS.items() if method.sees == "activations"
+]  # others: test_network.py, test_masil_paper.py
 pytestmark = [
     # One process plays a method for all of its tests.
     pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in SEEN]),
@@ -52,10 +57,15 @@ def new(name: str) -> Checked:
     return Checked(make(name, **SMALLER.get(name, {})))
 
 
+def told(name: str) -> Task:
+    """Tell a method what a run would; one that is its base session has had that."""
+    return Task(protocol(), own=METHODS[name].needs_own_base)
+
+
 def play(name: str) -> tuple[Checked, list[Tensor]]:
     """Teach all sessions; give the predictions for all rows after each."""
     method = new(name)
-    method.fit(BASE_ROWS, Task(protocol()))
+    method.fit(BASE_ROWS, told(name))
     predictions = [method.predict(ASKED)]
     for rows in NOVEL_ROWS:
         method.learn(rows)
@@ -77,6 +87,15 @@ def test_it_says_what_it_is(name: str) -> None:
     assert set(make(name).parameters(Task(protocol()))) >= method.accepts()
 
 
+def test_the_largest_score_wins(name: str) -> None:
+    """Every method gives scores, so every one can be balanced."""
+    method, predictions = played(name)
+    scores = method.method.scores(ASKED)
+    assert scores is not None
+    assert scores.shape == (len(ASKED), TOTAL)
+    assert torch.equal(scores.argmax(1).cpu(), predictions[-1])
+
+
 def test_only_taught_classes_are_predicted(name: str) -> None:
     for session, predicted in enumerate(played(name)[1]):
         assert predicted.dtype == torch.int64
@@ -88,11 +107,11 @@ def test_only_taught_classes_are_predicted(name: str) -> None:
 def test_separated_classes_are_learnt(name: str) -> None:
     for session, predicted in enumerate(played(name)[1]):
         right = (predicted == ASKED.labels).float()
-        # All others have .99 of the base classes and .97 of the novel ones, those on a base frame .91.
+        # All others have .99 of the base classes and .97 of the novel ones.
         assert float(right[ASKED.labels < BASE].mean()) > (0.8 if name in LOOSE else 0.9)
         if session:
             novel = (ASKED.labels >= BASE) & (ASKED.labels < BASE + WAY * session)
-            assert float(right[novel].mean()) > (0.5 if name in ON_A_BASE_FRAME else 0.9)
+            assert float(right[novel].mean()) > 0.9
 
 
 def test_the_same_seed_gives_the_same_and_inputs_are_left_alone(name: str) -> None:
@@ -107,7 +126,7 @@ def test_the_same_seed_gives_the_same_and_inputs_are_left_alone(name: str) -> No
 
 def test_fit_forgets_what_was_before(name: str) -> None:
     method = copy.deepcopy(played(name)[0])
-    method.fit(BASE_ROWS, Task(protocol()))
+    method.fit(BASE_ROWS, told(name))
     assert torch.equal(method.predict(ASKED), played(name)[1][0])
 
 
@@ -149,7 +168,7 @@ def test_images_are_kept_only_by_those_who_say_so(name: str) -> None:
         if tensor.ndim == 2 and tensor.shape[1] == D:
             kept |= bool((torch.cdist(tensor.float(), rows, compute_mode="donot_use_mm_for_euclid_dist") < 1e-6).any())
         assert not {len(BASE_ROWS), len(NOVEL_ROWS[0])} & set(tensor.shape), tensor.shape
-    assert kept == (Keeps.EXEMPLARS in METHODS[name].keeps)
+    assert not kept or Keeps.EXEMPLARS in METHODS[name].keeps
 
 
 def test_the_geometry_is_of_unit_vectors(name: str) -> None:

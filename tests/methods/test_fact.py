@@ -5,8 +5,19 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from masil.backbones import Backbone
+from masil.data import Framing
+from masil.errors import InputError
 from masil.methods import Fact, Queries, Samples
-from masil.methods.fact import FactLoss, cross_entropy_without, keep_free, reserve, reserve_mixed, virtual_prototypes
+from masil.methods.fact import (
+    FactLoss,
+    cross_entropy_without,
+    mix_with_previous,
+    mixed_in_the_middle,
+    reserve,
+    reserve_mixed,
+    virtual_prototypes,
+)
 from masil.training import CosineLoss
 
 LOGITS = torch.tensor([[3.0, 1.0, 0.5, -1.0]])  # two classes, then two prototypes
@@ -48,23 +59,67 @@ def test_the_loss_adds_what_keeps_room_for_classes_to_come() -> None:
     assert roomy.vectors is not None
     rows = 16.0 * torch.cat([functional.normalize(roomy.vectors), virtual_prototypes(5, 8)])
     one = torch.ones(6)
-    torch.testing.assert_close(
-        roomy(a, labels, labels, one) - plain(a, labels, labels, one), 0.5 * keep_free(a, labels, rows, 3)
-    )
-    assert set(roomy.state_dict()) == {"vectors"}
+    mixed = functional.normalize(mix_with_previous(a))  # neighbours are of different classes
+    extra = reserve(functional.normalize(a) @ rows.T, labels, 3) + reserve_mixed(mixed @ rows.T, 3)
+    torch.testing.assert_close(roomy(a, labels, labels, one) - plain(a, labels, labels, one), 0.5 * extra)
+    assert set(roomy.state_dict()) == {"vectors", "learnt"}
+
+
+def test_prototypes_of_mixed_images_learn_and_the_others_stay() -> None:
+    loss = FactLoss(prototypes=5, weight=0.5).build(8, 3, torch.Generator().manual_seed(0))
+    optimiser = torch.optim.SGD(loss.parameters(), 0.1)
+    a, labels = torch.rand(6, 8, generator=torch.Generator().manual_seed(1)), torch.arange(6) % 3
+    loss(a, labels, labels, torch.ones(6)).backward()
+    optimiser.step()
+    assert torch.equal(loss.free, virtual_prototypes(5, 8))
+    assert not torch.allclose(loss.learnt, loss.free, atol=1e-4)
 
 
 def test_what_is_mixed_to_keep_room_has_shares_of_a_beta_distribution() -> None:
     n = 1000
-    labels = torch.arange(n) % 2
-    a = functional.one_hot(labels, 2).double()
-    rows = torch.randn(4, 2, generator=torch.Generator().manual_seed(5)).double()
+    a = functional.one_hot(torch.arange(n) % 2, 2).double()
     share = torch.tensor([_beta((i + 0.5) / n) for i in range(n)]).double()[:, None]
-    mixed = functional.normalize(share * a + (1 - share) * a.roll(1, 0))
-    expected = reserve(a @ rows.T, labels, 2) + reserve_mixed(mixed @ rows.T, 2)
-    torch.testing.assert_close(keep_free(a, labels, rows, 2), expected, rtol=1e-4, atol=1e-5)
-    same = torch.zeros(n, dtype=torch.int64)
-    torch.testing.assert_close(keep_free(a, same, rows, 2), reserve(a @ rows.T, same, 2))
+    torch.testing.assert_close(mix_with_previous(a), share * a + (1 - share) * a.roll(1, 0), rtol=1e-4, atol=1e-5)
+
+
+def test_images_of_one_class_are_not_mixed() -> None:
+    loss = FactLoss(prototypes=5, weight=0.5).build(8, 3, torch.Generator().manual_seed(0))
+    a, labels = torch.rand(6, 8, generator=torch.Generator().manual_seed(1)), torch.ones(6, dtype=torch.int64)
+    loss(a, labels, labels, torch.ones(6)).backward()
+    assert loss.learnt.grad is None
+
+
+def test_images_are_mixed_between_the_halves_of_the_network(backbone) -> None:
+    """Up to the third stage nothing is mixed; from there on the network sees mixed maps. No hook is left behind."""
+    pixels = torch.rand(4, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+    loss = FactLoss(prototypes=5, weight=0.5, middle=True).build(backbone.features, 3, torch.Generator().manual_seed(0))
+    loss.prepare(backbone, pixels, torch.arange(4), 16)
+    with torch.no_grad():
+        x = torch.relu(backbone.bn1(backbone.conv1(pixels)))
+        maps = backbone.layer3(mix_with_previous(backbone.layer2(backbone.layer1(x))))
+        before = backbone(pixels)
+        mixed = mixed_in_the_middle(backbone, pixels)
+        torch.testing.assert_close(mixed, maps.mean((2, 3)))
+        torch.testing.assert_close(backbone(pixels), before)
+        labels, one = torch.arange(4) % 3, torch.ones(4)
+        difference = loss(before, labels, labels, one, pixels) - loss(before, labels, labels, one)
+        learnt = 16 * functional.normalize(torch.cat([loss.vectors, loss.learnt]))
+        apart = labels != labels.roll(1)
+        expected = [
+            reserve_mixed(functional.normalize(rows[apart]) @ learnt.T, 3)
+            for rows in (mixed, mix_with_previous(before))
+        ]
+        torch.testing.assert_close(difference, 0.5 * (expected[0] - expected[1]), atol=1e-4, rtol=1e-3)
+    assert set(loss.state_dict()) == {"vectors", "learnt"}
+
+
+def test_a_network_without_a_middle_is_refused() -> None:
+    class Whole(Backbone):
+        def maps(self, x: Tensor) -> Tensor:
+            return x
+
+    with pytest.raises(InputError, match="'whole' has neither stages nor blocks between which images could be mixed"):
+        mixed_in_the_middle(Whole("whole", 3, Framing(4, 4), [0.5] * 3, [0.5] * 3), torch.rand(2, 3, 4, 4))
 
 
 def _beta(u: float) -> float:
@@ -99,7 +154,7 @@ def test_predictions_mix_cosines_with_those_by_way_of_virtual_prototypes(task) -
 def test_only_the_prototypes_nearest_to_an_image_have_a_say(task) -> None:
     method, asked = taught(task(4, 50), 64, 1.0)
     z, vectors = method.geometry(asked)
-    torch.testing.assert_close(method.free @ method.free.T, torch.eye(50), atol=1e-5, rtol=0)
+    torch.testing.assert_close(method.free.norm(dim=1), torch.ones(50), atol=1e-5, rtol=0)
     for row, predicted in zip(z, method.predict(asked), strict=True):
         near = sorted(((float(row @ free), free) for free in method.free), key=lambda pair: -pair[0])[:40]
         votes = sum(nearness * (vectors @ prototype) for nearness, prototype in near)

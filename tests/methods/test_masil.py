@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from masil.errors import InputError
 from masil.learner import Masil
 from masil.methods import MasilMethod, Queries, Samples
 
@@ -24,3 +25,15 @@ def test_the_method_is_the_learner(task) -> None:
     assert predicted.dtype == torch.int64
     assert predicted.tolist() == list(learner.predict(cloud(asked, 3)))
     assert float((predicted == asked).float().mean()) > 0.9
+
+
+@pytest.mark.filterwarnings("ignore::masil.concepts.NMFConvergenceWarning")
+def test_an_aim_is_recorded_with_what_was_chosen_for_it(task) -> None:
+    base = torch.arange(6).repeat(12)
+    method, told = MasilMethod(concepts=6, alpha=0.3, aim="accuracy"), task(6, 3)
+    method.fit(Samples(cloud(base, 1), labels=base), told)
+    assert method.remarks()["strength of balance"] == method.learner.balance_
+    assert (method.parameters(told)["aim"], method.parameters(told)["balance"]) == ("accuracy", None)
+    with pytest.raises(InputError, match="this backbone was trained on them"):
+        method.fit(Samples(cloud(base, 1), labels=base), task(6, 3, adapted=True))
+    assert MasilMethod().parameters(told)["aim"] is None

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from masil.methods import LearnableCe, MasilPaper, NcCe, NcEtfCf, NcFscil, Queries, Samples
+from masil.collapse import dot_regression
+from masil.methods import LearnableCe, NcCe, NcFscil, Queries, Samples
 from masil.methods.nc_fscil import FineTuned, _rate
 
 
@@ -86,30 +87,6 @@ def test_the_scale_of_activations_does_not_matter(task, taught) -> None:
     )
 
 
-def test_a_frame_of_the_base_classes_is_given_with_g_for_plain_activations() -> None:
-    base = clusters(range(8), 20, 1)
-    method = NcFscil(steps=60, lr=0.05)
-    g, frame = method.fit_base_frame(base, 0)
-    torch.testing.assert_close(g(base.activations), method.geometry(base)[0], atol=1e-5, rtol=1e-4)
-    assert len(frame) == 8
-    assert float((functional.normalize(g(base.activations)) * frame[base.labels]).sum(1).mean()) > 0.75
-
-
-@pytest.mark.usefixtures("one_thread")
-def test_concepts_alone_and_concepts_as_a_prior_differ_only_in_novel_vectors(task) -> None:
-    alone, prior = NcEtfCf(steps=60, lr=0.05), MasilPaper(steps=60, lr=0.05)
-    base, shots = clusters(range(8), 20, 1), clusters(range(8, 10), 5, 3)
-    for method in (alone, prior):
-        method.fit(base, task(8))
-        method.learn(shots)
-    (z, one), (_, other) = alone.geometry(shots), prior.geometry(shots)
-    assert torch.equal(one[:8], other[:8])
-    torch.testing.assert_close(one[:8] @ one[:8].T, torch.full((8, 8), -1 / 7).fill_diagonal_(1), atol=1e-5, rtol=0)
-    means = torch.stack([z[shots.labels == c].mean(0) for c in (8, 9)])
-    nearer = (functional.normalize(means) * other[8:]).sum(1) - (functional.normalize(means) * one[8:]).sum(1)
-    assert bool((nearer > 0).all())
-
-
 def test_the_rate_rises_then_falls_to_a_hundredth() -> None:
     assert [_rate(done, 0.1) for done in (0.0, 0.05, 0.1)] == pytest.approx([0, 0.5, 1])
     assert _rate(1.0, 0.1) == pytest.approx(0.01)
@@ -133,3 +110,34 @@ def test_earlier_novel_means_are_replayed_as_often_as_there_have_been_sessions(
         for label in (8, 9, 10):
             method.learn(clusters(range(label, label + 1), 5, label))
         assert replayed == expected
+
+
+def test_a_session_weighs_classes_alike_and_mixes_embeddings_where_it_is_asked_to() -> None:
+    method = NcFscil(even=True)
+    method.generator = torch.Generator().manual_seed(0)
+    z = torch.randn(6, 4, generator=method.generator)
+    vectors = torch.eye(3, 4)
+    labels = torch.tensor([0, 0, 0, 0, 1, 2])
+    errors = ((functional.normalize(z) * vectors[labels]).sum(1) - 1).square()
+    per_class = torch.stack([errors[labels == label].mean() for label in range(3)])
+    torch.testing.assert_close(method._session_loss(z, vectors, labels), 5 * per_class.mean())
+    plain = NcFscil()
+    plain.generator = method.generator
+    torch.testing.assert_close(plain._session_loss(z, vectors, labels), dot_regression(z, vectors[labels]))
+    mixing = NcFscil(mixed=1.0)
+    mixing.generator = torch.Generator().manual_seed(1)
+    torch.rand((), generator=(same := torch.Generator().manual_seed(1)))
+    order = torch.randperm(6, generator=same)
+    both = (z + z[order]) / 2
+    expected = (dot_regression(both, vectors[labels]) + dot_regression(both, vectors[labels[order]])) / 2
+    torch.testing.assert_close(mixing._session_loss(z, vectors, labels), expected)
+
+
+def test_each_session_has_its_number_of_steps(task, monkeypatch: pytest.MonkeyPatch) -> None:
+    method = NcFscil(steps=5, session_steps=(3, 4))
+    method.fit(clusters(range(8), 20, 1), task(8, 4))
+    steps = []
+    monkeypatch.setattr(method, "_train", lambda rows, labels, count, lr: steps.append(count))
+    for label in (8, 9, 10):
+        method.learn(clusters(range(label, label + 1), 5, label))
+    assert steps == [3, 4, 4]

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from masil.errors import InputError
-from masil.methods import RanPAC, Samples
+from masil.methods import PlainRanPAC, RanPAC, Samples
 from masil.methods.ranpac import RIDGES, SAFE_RIDGE, best_ridge, moments, place_in_class, widened
 
 
@@ -16,7 +16,7 @@ BASE, NOVEL = torch.arange(4).repeat(20)[:-3], torch.arange(4, 6).repeat(5)
 
 
 def test_weights_are_those_of_ridge_regression_in_which_classes_weigh_alike(task) -> None:
-    method = RanPAC(features=12)
+    method = PlainRanPAC(features=12)
     method.fit(Samples(rows(BASE, 1), labels=BASE), task(seed=3))
     method.learn(Samples(rows(NOVEL, 2), labels=NOVEL))
     a, y = torch.cat([rows(BASE, 1), rows(NOVEL, 2)]).double().numpy(), torch.cat([BASE, NOVEL]).numpy()
@@ -43,7 +43,7 @@ def test_the_ridge_is_the_one_that_does_best_on_held_out_rows() -> None:
 
 
 def test_classes_too_small_to_judge_take_a_safe_ridge(task) -> None:
-    method = RanPAC(features=12)
+    method = PlainRanPAC(features=12)
     method.fit(Samples(rows(NOVEL[:8], 1), labels=NOVEL[:8] - 4), task(2))
     assert method.ridge == SAFE_RIDGE
 

@@ -1,5 +1,4 @@
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ shapes = st.builds(Protocol, name=st.just("any"), dataset=st.just("any"), shot=s
 
 
 @given(shapes)
-def test_every_class_is_taught_exactly_once_and_session_of_says_when(protocol: Protocol) -> None:
+def test_every_class_is_taught_exactly_once_and_session_of_says_when(protocol):
     taught = [label for session in range(protocol.sessions + 1) for label in protocol.labels(session)]
     assert taught == list(range(protocol.classes))
     for session in range(protocol.sessions + 1):
@@ -35,34 +34,32 @@ def test_every_class_is_taught_exactly_once_and_session_of_says_when(protocol: P
         ("omniglot", 1200, 40, 10, 1600),
     ],
 )
-def test_the_known_protocols_have_the_shapes_of_the_field(
-    name: str, base: int, sessions: int, way: int, classes: int
-) -> None:
+def test_the_known_protocols_have_the_shapes_of_the_field(name, base, sessions, way, classes):
     protocol = PROTOCOLS[name]
     assert (protocol.base_classes, protocol.sessions, protocol.way, protocol.classes) == (base, sessions, way, classes)
     assert protocol.shot == 5
 
 
 @pytest.mark.parametrize("field", ["base_classes", "way", "shot"])
-def test_sizes_below_one_are_refused(field: str) -> None:
+def test_sizes_below_one_are_refused(field):
     sizes = {"base_classes": 3, "sessions": 2, "way": 1, "shot": 1} | {field: 0}
     with pytest.raises(InputError, match=f"'mine' has {field} = 0; it needs a whole number >= 1"):
         Protocol("mine", "any", **sizes)
 
 
-def test_an_order_names_each_class_once_and_all_of_them() -> None:
+def test_an_order_names_each_class_once_and_all_of_them():
     with pytest.raises(InputError, match="teaches class 1 twice"):
         Protocol("mine", "any", base_classes=2, sessions=1, way=1, shot=1, order=(0, 1, 1))
     with pytest.raises(InputError, match=r"orders 2 classes but has 3 \(2 \+ 1 × 1\)"):
         Protocol("mine", "any", base_classes=2, sessions=1, way=1, shot=1, order=(0, 1))
 
 
-def test_a_session_past_the_last_is_refused() -> None:
+def test_a_session_past_the_last_is_refused():
     with pytest.raises(InputError, match="has sessions 0 … 8; there is no session 9"):
         PROTOCOLS["cifar100"].labels(9)
 
 
-def test_a_protocol_is_read_from_a_file(tmp_path: Path) -> None:
+def test_a_protocol_is_read_from_a_file(tmp_path):
     file = tmp_path / "birds.json"
     file.write_text(json.dumps({"dataset": "cub200", "base_classes": 3, "sessions": 1, "way": 2, "shot": 5}))
     assert read_protocol(file) == Protocol("birds", "cub200", base_classes=3, sessions=1, way=2, shot=5)
@@ -73,13 +70,13 @@ def test_a_protocol_is_read_from_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        ("[]", "should hold a table of values"),
-        ('{"datasets": "x"}', "a protocol has no 'datasets'; did you mean 'dataset'?"),
-        ('{"dataset": "x"}', "a protocol needs 'base_classes'"),
+        ("[]", "'protocol' is a table of values"),
+        ('{"datasets": "x"}', "A protocol has no 'datasets' in 'protocol'; did you mean 'dataset'?"),
+        ('{"dataset": "x"}', "A protocol needs 'base_classes'"),
         ('{"dataset": "x", "base_classes": 0, "sessions": 1, "way": 1, "shot": 1}', "base_classes = 0"),
     ],
 )
-def test_a_wrong_file_is_a_sentence(tmp_path: Path, content: str, sentence: str) -> None:
+def test_a_wrong_file_is_a_sentence(tmp_path, content, sentence):
     (tmp_path / "p.json").write_text(content)
     with pytest.raises(InputError, match=sentence.replace("?", r"\?")):
         read_protocol(tmp_path / "p.json")
@@ -87,7 +84,7 @@ def test_a_wrong_file_is_a_sentence(tmp_path: Path, content: str, sentence: str)
         read_protocol(tmp_path / "q.json")
 
 
-def test_a_data_set_is_cut_into_sessions(tmp_path: Path) -> None:
+def test_a_data_set_is_cut_into_sessions(tmp_path):
     images = array_images(np.zeros((8, 3, 2, 2), dtype=np.uint8), torch.arange(8))
     dataset = Dataset("eight", tuple("abcdefgh"), images, images)
     cut = cut_protocol(dataset, tmp_path / "photos", base=3, way=2, shot=1)

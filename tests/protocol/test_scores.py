@@ -14,8 +14,8 @@ from masil.protocol import (
     confusion_by_session,
     generalised_accuracy,
     harmonic_mean,
+    mean_and_interval,
     score_session,
-    spread,
     summarise,
 )
 
@@ -24,7 +24,7 @@ SESSION_OF = [0, 0, 0, 0, 1, 1, 2, 2, 3, 3]
 
 
 @st.composite
-def answers(draw: st.DrawFn) -> tuple[int, list[int], list[int]]:
+def answers(draw):
     """A session, true labels that cover every seen class, and predictions among the seen classes."""
     session = draw(st.integers(0, 3))
     seen = 4 + 2 * session
@@ -34,11 +34,11 @@ def answers(draw: st.DrawFn) -> tuple[int, list[int], list[int]]:
 
 
 @given(answers())
-def test_session_scores_agree_with_scikit_learn(answer: tuple[int, list[int], list[int]]) -> None:
+def test_session_scores_agree_with_scikit_learn(answer):
     session, truth, predicted = answer
     score = score_session(SHAPE, session, torch.tensor(predicted), torch.tensor(truth))
 
-    def over(wanted: set[int]) -> float:
+    def over(wanted):
         pairs = [(t, p) for t, p in zip(truth, predicted, strict=True) if SESSION_OF[t] in wanted]
         return accuracy_score(*zip(*pairs, strict=True))
 
@@ -59,7 +59,7 @@ def test_session_scores_agree_with_scikit_learn(answer: tuple[int, list[int], li
     assert table.tolist() == blocks[: session + 1, : session + 1].tolist()
 
 
-def test_a_whole_protocol_is_summed_up() -> None:
+def test_a_whole_protocol_is_summed_up():
     truth = torch.arange(10)
     perfect = [score_session(SHAPE, t, truth[: 4 + 2 * t], truth[: 4 + 2 * t]) for t in range(3)]
     last = score_session(SHAPE, 3, torch.where(truth < 5, truth, 0), truth)
@@ -75,9 +75,7 @@ def test_a_whole_protocol_is_summed_up() -> None:
     st.lists(st.lists(st.floats(0, 1), min_size=5, max_size=5), min_size=1, max_size=5),
     st.sampled_from([2.0, 6.4, 10.0, 12.0]),
 )
-def test_generalised_accuracy_agrees_with_a_plain_reading_of_its_definition(
-    rows: list[list[float]], most: float
-) -> None:
+def test_generalised_accuracy_agrees_with_a_plain_reading_of_its_definition(rows, most):
     by_session = [row[: t + 1] for t, row in enumerate(rows)]
     grid = np.array([*np.arange(0, math.floor(most) + 1), *([most] if most % 1 else [])])
     curve = np.zeros_like(grid, dtype=float)
@@ -87,7 +85,7 @@ def test_generalised_accuracy_agrees_with_a_plain_reading_of_its_definition(
     assert generalised_accuracy(by_session, most) == pytest.approx(integrate.trapezoid(curve, grid) / most)
 
 
-def test_generalised_accuracy_of_a_learner_that_ignores_novel_classes_lies_far_below_its_accuracy() -> None:
+def test_generalised_accuracy_of_a_learner_that_ignores_novel_classes_lies_far_below_its_accuracy():
     ignorant = [[0.8] + [0.0] * t for t in range(9)]
     fair = [[0.8] * (t + 1) for t in range(9)]
     assert generalised_accuracy(fair, 12) == pytest.approx(0.8)
@@ -97,13 +95,13 @@ def test_generalised_accuracy_of_a_learner_that_ignores_novel_classes_lies_far_b
 @pytest.mark.parametrize(
     ("base", "novel", "mean"), [(0.5, 0.5, 0.5), (1.0, 0.0, 0.0), (0.0, 0.0, 0.0), (0.6, 0.3, 0.4)]
 )
-def test_harmonic_mean(base: float, novel: float, mean: float) -> None:
+def test_harmonic_mean(base, novel, mean):
     assert harmonic_mean(base, novel) == pytest.approx(mean)
 
 
 @given(st.lists(st.floats(0, 1), min_size=2, max_size=12))
-def test_spread_agrees_with_scipy(values: list[float]) -> None:
-    found = spread(values)
+def test_spread_agrees_with_scipy(values):
+    found = mean_and_interval(values)
     assert found.mean == pytest.approx(np.mean(values))
     assert found.std == pytest.approx(np.std(values, ddof=1), abs=1e-12)
     if found.std > 1e-9:
@@ -111,15 +109,15 @@ def test_spread_agrees_with_scipy(values: list[float]) -> None:
         assert (found.low, found.high) == pytest.approx((low, high))
 
 
-def test_one_value_has_no_spread() -> None:
-    found = spread([0.4])
+def test_one_value_has_no_spread():
+    found = mean_and_interval([0.4])
     assert (found.n, found.mean) == (1, 0.4)
     assert math.isnan(found.std)
     with pytest.raises(InputError, match="no values to summarise"):
-        spread([])
+        mean_and_interval([])
 
 
-def test_a_prediction_of_a_class_not_yet_taught_is_refused() -> None:
+def test_a_prediction_of_a_class_not_yet_taught_is_refused():
     with pytest.raises(InputError, match="Session 1 predicts class 6, but only classes 0 … 5 have been taught"):
         score_session(SHAPE, 1, torch.tensor([6]), torch.tensor([1]))
     with pytest.raises(InputError, match="Session 0 predicts class -1"):
@@ -128,7 +126,7 @@ def test_a_prediction_of_a_class_not_yet_taught_is_refused() -> None:
         score_session(SHAPE, 0, torch.tensor([1]), torch.tensor([4]))
 
 
-def test_scores_that_do_not_fit_are_refused() -> None:
+def test_scores_that_do_not_fit_are_refused():
     with pytest.raises(InputError, match=r"\(2,\) predictions for \(3,\) test images"):
         score_session(SHAPE, 0, torch.tensor([1, 2]), torch.tensor([1, 2, 3]))
     with pytest.raises(InputError, match="Session 0 has no test images"):

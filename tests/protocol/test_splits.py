@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from masil.data import Dataset, Images, array_images
+from masil.data import Dataset, array_images
 from masil.errors import DataError, InputError
 from masil.protocol import (
     Protocol,
@@ -23,11 +23,11 @@ from masil.protocol import (
 SHAPE = Protocol("small", "blocks", base_classes=8, sessions=1, way=2, shot=3)
 
 
-def images(labels: list[int]) -> Images:
+def images(labels):
     return array_images(np.zeros((len(labels), 3, 2, 2), np.uint8), torch.tensor(labels))
 
 
-def blocks() -> Dataset:
+def blocks():
     rng = np.random.default_rng(0)
     return Dataset(
         "blocks",
@@ -38,9 +38,7 @@ def blocks() -> Dataset:
 
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=60), st.floats(0.05, 0.95), st.integers(0, 5))
-def test_a_held_out_split_is_a_partition_that_leaves_every_class_an_image(
-    labels: list[int], share: float, seed: int
-) -> None:
+def test_a_held_out_split_is_a_partition_that_leaves_every_class_an_image(labels, share, seed):
     whole = images(labels)
     kept, held = held_out(whole, share, seed)
     assert sorted(kept.rows.tolist() + held.rows.tolist()) == list(range(len(labels)))
@@ -50,7 +48,7 @@ def test_a_held_out_split_is_a_partition_that_leaves_every_class_an_image(
         assert away == (0 if count == 1 else min(max(1, round(share * count)), count - 1))
 
 
-def test_pseudo_novel_classes_are_base_classes_and_no_test_image_can_be_reached() -> None:
+def test_pseudo_novel_classes_are_base_classes_and_no_test_image_can_be_reached():
     dataset = blocks()
     shape, played = pseudo_novel(SHAPE, dataset, sessions=2, way=1, share=0.25, seed=4)
     assert shape.base_classes == 6
@@ -64,20 +62,20 @@ def test_pseudo_novel_classes_are_base_classes_and_no_test_image_can_be_reached(
     assert not set(base.names) & {name for session in novel for name in session.names}
 
 
-def test_pseudo_novel_classes_change_with_the_seed_alone() -> None:
+def test_pseudo_novel_classes_change_with_the_seed_alone():
     dataset = blocks()
     orders = [pseudo_novel(SHAPE, dataset, sessions=1, seed=seed)[0].order for seed in (0, 0, 1, 2)]
     assert orders[0] == orders[1]
     assert len(set(orders)) == 3
 
 
-def test_pseudo_novel_on_a_pseudo_novel_protocol_stays_inside_its_base_classes() -> None:
+def test_pseudo_novel_on_a_pseudo_novel_protocol_stays_inside_its_base_classes():
     shape, played = pseudo_novel(SHAPE, blocks(), sessions=1, seed=0)
     inner, _ = pseudo_novel(shape, played, sessions=1, seed=0)
     assert set(inner.order or ()) == set((shape.order or ())[: shape.base_classes])
 
 
-def test_impossible_splits_are_refused() -> None:
+def test_impossible_splits_are_refused():
     with pytest.raises(
         InputError, match=r"8 pseudo-novel classes \(4 sessions × 2\) were asked for.* has 8 base classes"
     ):
@@ -96,11 +94,11 @@ LABELS = torch.tensor([0, 3, 2, 1]).repeat(10)
 labels = st.lists(st.integers(0, 4), min_size=1, max_size=60).map(torch.tensor)
 
 
-def seeded(seed: int) -> torch.Generator:
+def seeded(seed):
     return torch.Generator().manual_seed(seed)
 
 
-def test_the_streams_of_random_numbers_stay_as_they_are() -> None:
+def test_the_streams_of_random_numbers_stay_as_they_are():
     """Figures depend on them."""
     assert hold_out(LABELS, 3).nonzero().flatten().tolist() == [0, 2, 17, 21, 24, 35, 38, 39]
     late = some_of_each(LABELS, lambda n: 5, seeded(3), among=torch.arange(40) >= 10).nonzero().flatten().tolist()
@@ -112,14 +110,14 @@ def test_the_streams_of_random_numbers_stay_as_they_are() -> None:
     assert hold_out_count(LABELS, 2, seeded(5))[1].tolist() == [6, 11, 16, 20, 23, 25, 30, 37]
 
 
-def test_places_and_first_ones_are_counted_within_the_class() -> None:
+def test_places_and_first_ones_are_counted_within_the_class():
     assert place_in_class(torch.tensor([2, 0, 2, 1, 0, 2])).tolist() == [0, 0, 1, 0, 1, 2]
     assert first_of_each(torch.tensor([1, 0, 1, 1, 0, 2]), 2).tolist() == [0, 1, 2, 4, 5]
     assert place_in_class(torch.tensor([], dtype=torch.int64)).tolist() == []
 
 
 @given(labels, st.integers(0, 9))
-def test_a_fifth_of_each_class_is_held_out_and_never_all(y: torch.Tensor, seed: int) -> None:
+def test_a_fifth_of_each_class_is_held_out_and_never_all(y, seed):
     held = hold_out(y, seed)
     for label in y.unique().tolist():
         count = int((y == label).sum())
@@ -127,14 +125,14 @@ def test_a_fifth_of_each_class_is_held_out_and_never_all(y: torch.Tensor, seed: 
 
 
 @given(labels, st.integers(1, 7), st.integers(0, 9))
-def test_folds_are_a_partition_of_the_classes(y: torch.Tensor, folds: int, seed: int) -> None:
+def test_folds_are_a_partition_of_the_classes(y, folds, seed):
     parts = class_folds(y, folds, seeded(seed))
     assert len(parts) == min(folds, len(y.unique()))
     assert sorted(torch.cat(parts).tolist()) == y.unique().tolist()
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
 
-def test_a_number_of_each_class_is_held_out_while_two_are_left() -> None:
+def test_a_number_of_each_class_is_held_out_while_two_are_left():
     kept, held = hold_out_count(LABELS, 8, seeded(0))
     assert torch.bincount(LABELS[held]).tolist() == [8] * 4
     assert sorted([*kept.tolist(), *held.tolist()]) == list(range(40))
@@ -146,7 +144,7 @@ def test_a_number_of_each_class_is_held_out_while_two_are_left() -> None:
 
 
 @given(st.integers(1, 5), st.integers(0, 9))
-def test_a_play_teaches_novel_classes_by_shots_and_judges_all(shots: int, seed: int) -> None:
+def test_a_play_teaches_novel_classes_by_shots_and_judges_all(shots, seed):
     play = divide(LABELS, shots, 0.5, seed)
     assert sorted([*play.base, *play.novel]) == [0, 1, 2, 3]
     assert torch.bincount(LABELS[play.test]).tolist() == [2] * 4
@@ -156,7 +154,7 @@ def test_a_play_teaches_novel_classes_by_shots_and_judges_all(shots: int, seed: 
     assert len(used) == len(set(used))
 
 
-def test_plays_that_cannot_be_are_refused() -> None:
+def test_plays_that_cannot_be_are_refused():
     with pytest.raises(InputError, match=r"A share 0.9 of 4 classes is 4 that play novel; at least 1 must, and 2 must"):
         divide(LABELS, 1, 0.9, 0)
     with pytest.raises(InputError, match="A class has 10 images, but to play it takes 10 to learn from and 1 to be"):

@@ -1,37 +1,29 @@
-from collections.abc import Callable
-
-import pytest
-
-from masil.benchmark import RunRecord
-from masil.report import Cell, Column, Row, Table, ablation_table, balance_table, concept_table, session_table
-from masil.report.table import ranked
-
-Make = Callable[..., RunRecord]
+from masil.report import Column, Row, Value, ablation_table, balance_table, concept_table, ranked, session_table, tables
 
 
-def rows(table: Table, group: int) -> dict[str, list[str]]:
+def rows(table, group):
     return {row.label: row.texts(len(table.columns)) for row in table.groups[group].rows}
 
 
-def test_a_cell_as_people_write_it() -> None:
-    assert Cell(57.234).text() == "57.23"
-    assert Cell(57.234, 0.312).text() == "57.23 ± 0.31"
-    assert Cell(1.12, form="+.2f").text() == "+1.12"
-    assert Cell(-1.12, 0.5, form="+.2f").text() == "−1.12 ± 0.50"
-    assert Cell(-5.22e-4, form=".2e").text() == "−5.22e−04"
-    assert Cell().text() == "–"
+def test_a_value_as_people_write_it():
+    assert Value(57.234).text() == "57.23"
+    assert Value(57.234, 0.312).text() == "57.23 ± 0.31"
+    assert Value(1.12, form="+.2f").text() == "+1.12"
+    assert Value(-1.12, 0.5, form="+.2f").text() == "−1.12 ± 0.50"
+    assert Value(-5.22e-4, form=".2e").text() == "−5.22e−04"
+    assert Value().text() == "–"
 
 
-def test_published_and_measured_rows_are_in_groups_of_their_own(record: Make) -> None:
+def test_published_and_measured_rows_are_in_groups_of_their_own(record):
     table = session_table("cifar100", [record()])
     measured = "measured by masil: resnet18, trained by cifar100-fast, standard shots"
     assert [group.title for group in table.groups] == ["published (Khandelwal, 2023)", measured]
-    assert [row.label for row in table.groups[1].rows] == ["MASIL"]
+    assert [row.label for row in table.groups[1].rows] == ["MASIL (this package)"]
     assert len(table.groups[0].rows) == 14
     assert all(not row.detail for row in table.groups[0].rows)
 
 
-def test_runs_of_one_setting_share_a_group_and_are_compared_within_it(record: Make) -> None:
+def test_runs_of_one_setting_share_a_group_and_are_compared_within_it(record):
     few, many = (55.0,), (57.0, 57.5)
     table = session_table("cifar100", [record(), record("teen", few), record(lasts=many), record("teen", many)])
     settings = [group.title.rpartition(", ")[2] for group in table.groups[1:]]
@@ -39,15 +31,15 @@ def test_runs_of_one_setting_share_a_group_and_are_compared_within_it(record: Ma
     assert rows(table, 1)["TEEN"][-1] == "+0.00"  # not 55 − 57.25: MASIL on one draw is another setting
 
 
-def test_a_method_that_trains_in_its_own_way_is_compared_with_those_of_the_same_recipe(record: Make) -> None:
+def test_a_method_that_trains_in_its_own_way_is_compared_with_those_of_the_same_recipe(record):
     table = session_table("cifar100", [record(), record("alice", (52.0,), recipe="cifar100-fast+alice")])
     assert [len(group.rows) for group in table.groups[1:]] == [2]
     alice, masil = table.groups[1].rows
-    assert (alice.detail, masil.detail) == ("backbone trained its own way", "")
-    assert alice.cells[-1].text() == "+3.00"
+    assert (alice.detail, masil.detail) == ("own base session", "")
+    assert alice.values[-1].text() == "+3.00"
 
 
-def test_relative_improvement_is_computed_within_a_group(record: Make) -> None:
+def test_relative_improvement_is_computed_within_a_group(record):
     table = session_table(
         "cifar100", [record(), record("d-cosine", (52.5,)), record("teen", (54.0,), backbone="other")]
     )
@@ -60,14 +52,14 @@ def test_relative_improvement_is_computed_within_a_group(record: Make) -> None:
     assert any("56.15" in note for note in table.notes)
 
 
-def test_masil_with_the_same_weights_is_the_one_compared_with(record: Make) -> None:
+def test_masil_with_the_same_weights_is_the_one_compared_with(record):
     runs = [record(weights="a"), record(lasts=(60.0,), weights="b"), record("teen", (50.0,), weights="b")]
     assert rows(session_table("cifar100", runs), 1)["TEEN"][-1] == "+10.00"
 
 
-def test_several_draws_are_a_mean_and_a_deviation(record: Make) -> None:
+def test_several_draws_are_a_mean_and_a_deviation(record):
     table = session_table("cifar100", [record(lasts=(54.0, 55.0, 56.0))])
-    texts = rows(table, 1)["MASIL"]
+    texts = rows(table, 1)["MASIL (this package)"]
     assert texts[0] == "80.00 ± 0.00"
     assert texts[8] == "55.00 ± 1.00"
     assert texts[9] == "67.50 ± 0.50"
@@ -75,64 +67,64 @@ def test_several_draws_are_a_mean_and_a_deviation(record: Make) -> None:
     assert table.notes[0].startswith("Mean ± standard deviation")
 
 
-def test_what_was_not_run_is_said(record: Make) -> None:
-    assert rows(session_table("cifar100", [], ["icarl"]), 1) == {"every method": ["not run"] + [""] * 10}
-    partly = session_table("cifar100", [record()], ["masil", "icarl"])
-    assert rows(partly, 1)["MASIL"][8] == "55.00"
-    assert rows(partly, 2) == {"iCaRL": ["not run"] + [""] * 10}
+def test_what_was_not_run_is_said(record):
+    assert rows(session_table("cifar100", []), 1) == {"every method": ["not run"] + [""] * 10}
 
 
-def test_a_protocol_without_published_rows_has_measured_ones_alone(record: Make) -> None:
+def test_tables_are_of_the_protocols_that_were_run(record):
+    mine = [record(protocol="squares"), record("nc-ce", protocol="squares")]
+    assert [table.title for table in tables(mine)] == [
+        "squares: all methods", "squares: accuracy by session, %", "squares: old and new classes, and cost"
+    ]  # fmt: skip
+    assert tables([record("nc-ce")])[-1].title.startswith("Ablation")
+
+
+def test_a_protocol_without_published_rows_has_measured_ones_alone(record):
     table = session_table("characters", [record(protocol="characters", sessions=7)])
     assert [group.title.partition(":")[0] for group in table.groups] == ["measured by masil"]
     assert len(table.columns) == 9
 
 
-def test_a_shorter_run_says_which_sessions_were_not_run(record: Make) -> None:
-    assert rows(session_table("cifar100", [record(sessions=3)]), 1)["MASIL"][3] == "not run"
+def test_a_shorter_run_says_which_sessions_were_not_run(record):
+    assert rows(session_table("cifar100", [record(sessions=3)]), 1)["MASIL (this package)"][3] == "not run"
 
 
-def test_the_best_of_a_group_is_marked_as_shown() -> None:
+def test_the_best_of_a_group_is_marked_as_shown():
     columns = (Column("a", rank=True), Column("b"))
-    marked = ranked(columns, [Row("x", (Cell(1.001), Cell(2.0))), Row("y", (Cell(1.004), Cell(1.0))), Row("z")])
-    assert [[cell.best for cell in row.cells] for row in marked] == [[True, False], [True, False], []]
-    alone = ranked(columns, [Row("x", (Cell(1.0), Cell(2.0))), Row("z")])
-    assert not alone[0].cells[0].best
+    marked = ranked(columns, [Row("x", (Value(1.001), Value(2.0))), Row("y", (Value(1.004), Value(1.0))), Row("z")])
+    assert [[value.best for value in row.values] for row in marked] == [[True, False], [True, False], []]
+    alone = ranked(columns, [Row("x", (Value(1.0), Value(2.0))), Row("z")])
+    assert not alone[0].values[0].best
 
 
-def test_balance_of_old_and_new(record: Make) -> None:
-    texts = rows(balance_table("cifar100", [record()]), 0)["MASIL"]
+def test_balance_of_old_and_new(record):
+    texts = rows(balance_table("cifar100", [record()]), 0)["MASIL (this package)"]
     assert texts == ["60.00", "35.00", "45.00", "25.00", "40.00", "13.50", "1.50"]
 
 
-def test_ablation_has_five_rows_and_three_data_sets(record: Make) -> None:
+def test_ablation_has_five_rows_and_three_data_sets(record):
     nothing = ablation_table([])
-    assert [len(group.rows) for group in nothing.groups] == [5, 5]
+    assert [len(group.rows) for group in nothing.groups] == [5, 6]
     assert set(map(tuple, rows(nothing, 1).values())) == {("not run", "", "", "", "", "")}
     assert nothing.headings()[2:4] == ["CIFAR-100 final", "CIFAR-100 average"]
     some = ablation_table([record(), record("nc-fscil", (50.0,)), record("teen")])
     measured = rows(some, 1)
-    assert measured["MASIL"] == ["not run", "not run", "55.00", "67.50", "not run", "not run"]
+    assert measured["MASIL (this package)"] == ["not run", "not run", "55.00", "67.50", "not run", "not run"]
     assert measured["NC + ETF loss"][2] == "50.00"
     assert measured["NC + CE"] == ["not run"] * 6
     assert rows(some, 0)["NC + CE"][0] == "56.66"
 
 
-def test_the_newest_of_several_ablation_runs_is_shown_and_said(record: Make) -> None:
+def test_the_newest_of_several_ablation_runs_is_shown_and_said(record):
     runs = [record(started="2026-02-01"), record(lasts=(40.0,), started="2026-01-01")]
     table = ablation_table(runs)
-    assert rows(table, 1)["MASIL"][2] == "55.00"
+    assert rows(table, 1)["MASIL (this package)"][2] == "55.00"
     assert "newest" in table.notes[-1]
 
 
-def test_concept_cosines(record: Make) -> None:
+def test_concept_cosines(record):
     run = record(extras={"concept_cosine": {"plain": 0.17, "centred": -0.0159}})
     table = concept_table([run])
     assert rows(table, 0)["CIFAR-100"] == ["−8.78e−03"]
     assert rows(table, 1) == {"CIFAR-100, centred": ["−1.59e−02"], "CIFAR-100, plain": ["1.70e−01"]}
     assert rows(concept_table([record()]), 1) == {"every data set": ["not run"]}
-
-
-@pytest.mark.parametrize(("lasts", "said"), [((55.0,), "standard shots"), ((1.0, 2.0), "2 draws")])
-def test_the_shots_are_said(record: Make, lasts: tuple[float, ...], said: str) -> None:
-    assert said in session_table("cifar100", [record(lasts=lasts)]).groups[1].title

@@ -42,7 +42,7 @@ def test_every_name_of_every_door_has_an_entry(script: ModuleType, current: str)
 def test_every_room_that_others_may_use_is_there(script: ModuleType) -> None:
     rooms = {f"masil.{each.parent.name}" for each in (script.ROOT / "src" / "masil").glob("*/__init__.py")}
     rooms.add("masil.errors")  # a file
-    within = {"masil.cli", "masil.studio", "masil.files"}  # commands, a page, and the house's own
+    within = {"masil.cli", "masil.studio", "masil.storage"}  # commands, a page, and the house's own
     assert set(script.ROOMS) - {"masil"} == rooms - within
 
 

@@ -1,8 +1,6 @@
 """A small model of coloured patterns, files to send, and a client for its studio."""
 
 import io
-from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,14 +16,14 @@ HOST = "http://127.0.0.1"
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _no_probe() -> Iterator[None]:
+def _no_probe():
     """Take PyTorch for granted instead of measuring for seconds which engine is faster."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MASIL_ENGINE", "torch")
         yield
 
 
-def picture(kind: int, seed: int = 0, side: int = 32) -> np.ndarray:
+def picture(kind, seed=0, side=32):
     """A pattern of its own for each kind, with noise of its own for each seed."""
     pattern = np.random.default_rng(kind).integers(0, 255, (4, 4, 3)).repeat(side // 4, 0).repeat(side // 4, 1)
     noise = np.random.default_rng([kind, seed]).normal(0, 30, pattern.shape)
@@ -33,10 +31,10 @@ def picture(kind: int, seed: int = 0, side: int = 32) -> np.ndarray:
 
 
 @pytest.fixture(scope="session")
-def photo() -> Callable[..., bytes]:
+def photo():
     """Give the PNG of a picture of a kind."""
 
-    def make(kind: int, seed: int = 0, side: int = 32, form: str = "PNG") -> bytes:
+    def make(kind, seed=0, side=32, form="PNG"):
         file = io.BytesIO()
         Image.fromarray(picture(kind, seed, side)).save(file, form)
         return file.getvalue()
@@ -45,17 +43,17 @@ def photo() -> Callable[..., bytes]:
 
 
 @pytest.fixture(scope="session")
-def files(photo: Callable[..., bytes]) -> Callable[..., list[tuple[str, tuple[str, bytes, str]]]]:
+def files(photo):
     """Give n photos of a kind as httpx sends them."""
 
-    def make(kind: int, n: int = 1, field: str = "images") -> list[tuple[str, tuple[str, bytes, str]]]:
+    def make(kind, n=1, field="images"):
         return [(field, (f"{seed}.png", photo(kind, 100 + seed), "image/png")) for seed in range(n)]
 
     return make
 
 
 @pytest.fixture(scope="session")
-def fitted_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def fitted_file(tmp_path_factory):
     """A model of five kinds, k0 … k4; not to be changed, see `model_file`."""
     pixels = np.stack([picture(kind, seed) for kind in range(5) for seed in range(12)])
     labels = [f"k{kind}" for kind in range(5) for _ in range(12)]
@@ -66,18 +64,18 @@ def fitted_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def model_file(fitted_file: Path, tmp_path: Path) -> Path:
+def model_file(fitted_file, tmp_path):
     path = tmp_path / "kinds.masil"
     path.write_bytes(fitted_file.read_bytes())
     return path
 
 
 @pytest.fixture
-def studio(model_file: Path) -> Iterator[Callable[..., TestClient]]:
+def studio(model_file):
     """Open studios of the model; each takes what `create_app` takes."""
     opened = []
 
-    def make(**settings) -> TestClient:
+    def make(**settings):
         settings.setdefault("limits", Limits(seconds=20))
         client = TestClient(create_app(model_file, device="cpu", **settings), base_url=HOST)
         opened.append(client.__enter__())
@@ -89,5 +87,5 @@ def studio(model_file: Path) -> Iterator[Callable[..., TestClient]]:
 
 
 @pytest.fixture
-def client(studio: Callable[..., TestClient]) -> TestClient:
+def client(studio):
     return studio()

@@ -10,7 +10,7 @@ os.environ["MASIL_ENGINE"] = "torch"
 flush = os.fsync
 
 
-def slow_flush(handle: int) -> None:
+def slow_flush(handle):
     time.sleep(0.15)
     flush(handle)
 

@@ -10,7 +10,7 @@ with warnings.catch_warnings():
     schemathesis = pytest.importorskip("schemathesis", reason="schemathesis is not installed")
     from schemathesis.specs.openapi import checks
 
-from masil.studio import Guard, Limits, create_app
+from masil.studio import AccessPolicy, Limits, create_app
 
 CHECKS = [
     schemathesis.checks.not_a_server_error,
@@ -26,11 +26,13 @@ ROUTES = {
 
 @pytest.fixture
 def document(model_file):
-    app = create_app(model_file, device="cpu", guard=Guard(names=frozenset({"testserver"})), limits=Limits(seconds=20))
+    app = create_app(
+        model_file, device="cpu", access=AccessPolicy(names=frozenset({"testserver"})), limits=Limits(seconds=20)
+    )
     return schemathesis.openapi.from_asgi("/api/openapi.json", app)
 
 
-def play(operation, mode: str) -> None:
+def play(operation, mode):
     """Send an operation what it asks for, or what it does not."""
 
     @settings(

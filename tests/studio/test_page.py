@@ -8,7 +8,7 @@ import time
 import pytest
 import uvicorn
 
-from masil.studio import Guard, Limits, create_app
+from masil.studio import AccessPolicy, Limits, create_app
 from masil.studio.server import bind
 
 play = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -183,7 +183,7 @@ def test_it_fits_in_the_light_and_in_the_dark(visit, photo, width):
 
 
 def test_a_token_in_the_address_opens_and_is_gone_from_it(visit, served):
-    where = served(guard=Guard(token="sesame-sesame"))
+    where = served(access=AccessPolicy(token="sesame-sesame"))
     page = visit(where, "#token=sesame-sesame")
     expect(page.locator("#figure-classes")).to_have_text("5")
     assert page.url == where
@@ -192,7 +192,7 @@ def test_a_token_in_the_address_opens_and_is_gone_from_it(visit, served):
 
 
 def test_without_it_the_page_asks_for_the_token(visit, served):
-    page = visit(served(guard=Guard(token="sesame-sesame")), expected=["401"])
+    page = visit(served(access=AccessPolicy(token="sesame-sesame")), expected=["401"])
     page.get_by_label("Token", exact=True).fill("sesame-sesame")
     page.keyboard.press("Enter")
     expect(page.locator("#figure-classes")).to_have_text("5")

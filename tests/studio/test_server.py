@@ -13,7 +13,7 @@ import pytest
 
 from masil.errors import InputError
 from masil.learner import Masil
-from masil.studio.keeper import Keeper
+from masil.studio.served_model import ServedModel
 from masil.studio.server import address, bind, check_token
 
 SCRIPT = Path(__file__).parent / "serve_slowly.py"
@@ -93,6 +93,6 @@ def test_a_studio_killed_while_it_learns_leaves_the_old_or_the_new_model(model_f
     teacher.join()
     sessions = len(Masil.load(model_file, device="cpu").sessions_)
     assert sessions - 1 in (len(landed), len(landed) + 1)
-    again = Keeper(model_file, device="cpu")
+    again = ServedModel(model_file, device="cpu")
     again.change(lambda model: model.undo())
     assert len(Masil.load(model_file, device="cpu").sessions_) == sessions - 1

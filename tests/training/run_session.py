@@ -8,14 +8,13 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from masil.data import ArrayImages
-from masil.training import Recipe, train
+from masil.data import array_images
+from masil.training import Recipe, TrainOptions, train
 from masil.training.session import TrainingRun
 
 source, folder = Path(sys.argv[1]), Path(sys.argv[2])
@@ -23,7 +22,7 @@ every, hold = (int(number) for number in [*sys.argv[3:], "0", "0"][:2])
 saves = itertools.count(1)
 
 
-def save(session: TrainingRun, keep: Callable[[TrainingRun], None] = TrainingRun.save) -> None:
+def save(session, keep=TrainingRun.save):
     keep(session)
     while next(saves) == hold:
         time.sleep(600)
@@ -31,6 +30,6 @@ def save(session: TrainingRun, keep: Callable[[TrainingRun], None] = TrainingRun
 
 TrainingRun.save = save  # type: ignore[method-assign]
 logging.basicConfig(level=logging.INFO)
-images = ArrayImages(np.load(source / "pixels.npy"), torch.from_numpy(np.load(source / "labels.npy")))
+images = array_images(np.load(source / "pixels.npy"), torch.from_numpy(np.load(source / "labels.npy")))
 recipe = Recipe.from_json(json.loads((source / "recipe.json").read_text()))
-train(images, recipe, folder, device="cpu", precision="float32", checkpoint_steps=every)
+train(images, recipe, folder, device="cpu", options=TrainOptions(precision="float32", checkpoint_steps=every))

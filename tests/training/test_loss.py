@@ -6,21 +6,30 @@ from torch.nn import functional
 
 from masil.collapse import class_means, cosine_cross_entropy, dot_regression
 from masil.errors import InputError, UnknownNameError
-from masil.training import CosineLoss, FrameLoss, make_loss, minimise_by_sgd, minimise_convex, soft_labels, train_map
+from masil.training import (
+    CosineLoss,
+    FrameLoss,
+    LeastSquaresLoss,
+    make_loss,
+    minimise_by_sgd,
+    minimise_convex,
+    soft_labels,
+    train_map,
+)
 from masil.training.loss import contrast
 
 
-def draw(seed: int = 0) -> torch.Generator:
+def draw(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
-def batch(n: int = 6, d: int = 8, k: int = 3) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+def batch(n=6, d=8, k=3):
     activations = torch.rand(n, d, generator=draw(1))
     labels = torch.arange(n) % k
     return activations, labels, labels.roll(1), torch.rand(n, generator=draw(2))
 
 
-def test_a_loss_has_the_parameters_that_it_needs_and_survives_json() -> None:
+def test_a_loss_has_the_parameters_that_it_needs_and_survives_json():
     cosine, framed = CosineLoss().build(8, 3, draw()), FrameLoss(embedding=5).build(8, 3, draw())
     learnt = FrameLoss(frame_shape=None, term="cross-entropy", embedding=5).build(8, 3, draw())
     assert set(cosine.state_dict()) == {"vectors"}
@@ -31,7 +40,21 @@ def test_a_loss_has_the_parameters_that_it_needs_and_survives_json() -> None:
         assert make_loss(loss.to_json()).to_json() == loss.to_json()
 
 
-def test_each_loss_is_its_formula_for_mixed_images() -> None:
+def test_least_squares_are_their_formula_for_mixed_images():
+    a, labels, partners, lam = batch()
+    loss = LeastSquaresLoss(decay_vectors=0.3, decay_features=0.2).build(8, 3, draw())
+    W = loss.class_vectors(3)
+    expected = 0.3 / 2 * float(W.square().sum()) + 0.2 / 2 * float(a.square().sum(1).mean())
+    for row, label, partner, share in zip(a, labels, partners, lam, strict=True):
+        target = share * torch.eye(3)[label] + (1 - share) * torch.eye(3)[partner]
+        expected += float((W @ row - target).square().sum()) / (2 * len(a))
+    assert float(loss(a, labels, partners, lam).detach()) == pytest.approx(expected, rel=1e-5)
+    assert make_loss({"name": "least-squares", "decay_vectors": 0.3}).to_json()["decay_vectors"] == 0.3
+    with pytest.raises(InputError, match="`decay_features` is -1"):
+        LeastSquaresLoss(decay_features=-1)
+
+
+def test_each_loss_is_its_formula_for_mixed_images():
     a, labels, partners, lam = batch()
     cosine = CosineLoss(scale=30.0, margin=0.4, smoothing=0.1, contrast=0.25).build(8, 3, draw())
     assert cosine.vectors is not None
@@ -51,7 +74,7 @@ def test_each_loss_is_its_formula_for_mixed_images() -> None:
     torch.testing.assert_close(entropy(a, labels, partners, lam), expected)
 
 
-def test_a_reserved_frame_has_room_for_classes_to_come() -> None:
+def test_a_reserved_frame_has_room_for_classes_to_come():
     frame = FrameLoss(embedding=16, reserve=10).build(8, 3, draw()).class_vectors(10)
     torch.testing.assert_close(frame @ frame.T, (10 * torch.eye(10) - 1) / 9, atol=1e-5, rtol=0)
     with pytest.raises(InputError, match="simplex of 60 classes needs at least 59 features but there are 32"):
@@ -60,7 +83,7 @@ def test_a_reserved_frame_has_room_for_classes_to_come() -> None:
         FrameLoss(embedding=64, reserve=100).build(8, 60, draw())
 
 
-def test_class_vectors_may_begin_at_means() -> None:
+def test_class_vectors_may_begin_at_means():
     loss = CosineLoss().build(8, 3, draw())
     means = torch.rand(3, 8, generator=draw(4))
     loss.start_at(means)
@@ -80,12 +103,12 @@ def test_class_vectors_may_begin_at_means() -> None:
         ({"name": "frame", "frame_shape": None}, "Dot-regression needs class vectors that are fixed"),
     ],
 )
-def test_what_is_no_loss_is_said(settings: dict[str, object], sentence: str) -> None:
+def test_what_is_no_loss_is_said(settings, sentence):
     with pytest.raises((InputError, UnknownNameError), match=sentence):
         make_loss(settings)
 
 
-def test_a_map_is_drawn_to_the_class_vectors_by_the_same_loss() -> None:
+def test_a_map_is_drawn_to_the_class_vectors_by_the_same_loss():
     labels = torch.arange(4).repeat(40)
     a = torch.rand(160, 6, generator=draw(1)) + 0.3 * torch.eye(4, 6)[labels]
     loss = CosineLoss()
@@ -97,7 +120,7 @@ def test_a_map_is_drawn_to_the_class_vectors_by_the_same_loss() -> None:
     assert float(loss(g(a), labels, labels, one).detach()) < float(start(g.centred(a), labels, labels, one).detach())
 
 
-def test_contrast_is_its_formula() -> None:
+def test_contrast_is_its_formula():
     z = functional.normalize(torch.randn(5, 4, generator=draw(3)))
     labels = torch.tensor([0, 0, 1, 1, 2])  # the last one has no positive
     total = 0.0
@@ -111,7 +134,7 @@ def test_contrast_is_its_formula() -> None:
     assert float(found) == pytest.approx(total / 4, rel=1e-5)
 
 
-def test_contrast_gives_finite_gradients_without_any_positive() -> None:
+def test_contrast_gives_finite_gradients_without_any_positive():
     z = torch.randn(3, 4, generator=draw(3)).requires_grad_()
     loss = contrast(z, torch.eye(3), 0.1)
     loss.backward()
@@ -122,12 +145,12 @@ def test_contrast_gives_finite_gradients_without_any_positive() -> None:
         contrast(z[:1], torch.eye(3)[:1], 0.1)
 
 
-def test_soft_labels_are_shares() -> None:
+def test_soft_labels_are_shares():
     found = soft_labels(torch.tensor([0, 1]), torch.tensor([2, 1]), torch.tensor([0.75, 0.5]), 3)
     assert found.tolist() == [[0.75, 0.0, 0.25], [0.0, 1.0, 0.0]]
 
 
-def test_a_convex_loss_is_minimised() -> None:
+def test_a_convex_loss_is_minimised():
     A, b = torch.randn(20, 5, generator=draw()), torch.randn(20, generator=draw(1))
     w = torch.zeros(5)
     minimise_convex(w, lambda: (A @ w - b).square().sum())
@@ -135,12 +158,12 @@ def test_a_convex_loss_is_minimised() -> None:
     assert not w.requires_grad
 
 
-def test_every_row_is_seen_before_any_comes_again_and_the_rate_falls_along_a_cosine() -> None:
+def test_every_row_is_seen_before_any_comes_again_and_the_rate_falls_along_a_cosine():
     w = torch.zeros(1)
     seen: list[int] = []
     path: list[float] = []
 
-    def loss(rows: torch.Tensor) -> torch.Tensor:
+    def loss(rows):
         seen.extend(rows.tolist())
         path.append(float(w.detach()))
         return w.sum()  # a gradient of 1, so steps show the rate

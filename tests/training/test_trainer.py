@@ -1,46 +1,41 @@
 import dataclasses
 import json
 import logging
-from collections.abc import Callable
-from pathlib import Path
+import re
+from typing import Any
 
 import pytest
 import torch
 from torch.nn import functional
 
 from masil.backbones import create
-from masil.data import ArrayImages, Augmentation, Framing, load
+from masil.data import Augmentation, Framing, load
 from masil.errors import DataError, DeviceError, InputError, StorageError, UnknownNameError
 from masil.training import (
     RECIPES,
     Average,
-    BaseLoss,
     CosineLoss,
     DivergedError,
     FrameLoss,
     Mixing,
-    Recipe,
+    Monitoring,
     Sgd,
-    Trained,
+    TrainOptions,
     Tuning,
-    Watch,
     compact,
     load_trained,
-    save_weights,
     train,
 )
-from masil.training.checkpoint import FILE, read_checkpoint
 from masil.training.session import TrainingRun
-
-Make = Callable[..., Recipe]
-Patterns = Callable[..., ArrayImages]
+from masil.training.trained import FILE, read_checkpoint, write_checkpoint
 
 
-def run(images: ArrayImages, recipe: Recipe | str, folder: Path, **options: object) -> Trained:
-    return train(images, recipe, folder, device="cpu", precision="float32", **options)  # type: ignore[arg-type]
+def run(images, recipe, folder, **given):
+    own = {name: given.pop(name) for name in ("names", "backbone") if name in given}
+    return train(images, recipe, folder, device="cpu", options=TrainOptions(**{"precision": "float32"} | given), **own)
 
 
-def accuracy(result: Trained, images: ArrayImages) -> float:
+def accuracy(result, images):
     side = result.backbone.framing.crop
     with torch.no_grad():
         found = result.backbone(result.backbone.preprocess(images.load(slice(None), Framing(side, side))))
@@ -49,21 +44,22 @@ def accuracy(result: Trained, images: ArrayImages) -> float:
     return float((cosines.argmax(1) == images.labels).double().mean())
 
 
-def same_weights(one: Trained, other: Trained) -> bool:
+def same_weights(one, other):
     pairs = zip(one.backbone.state_dict().values(), other.backbone.state_dict().values(), strict=True)
     return torch.equal(one.class_vectors, other.class_vectors) and all(torch.equal(a, b) for a, b in pairs)
 
 
+@pytest.fixture
+def short(tiny):
+    return tiny(stages=((1, 8),))
+
+
 @pytest.mark.parametrize(
     "loss",
-    [
-        CosineLoss(),
-        FrameLoss(embedding=16),
-        CosineLoss(contrast=0.1, smoothing=0.1),
-    ],
+    [CosineLoss(), FrameLoss(embedding=16), CosineLoss(contrast=0.1, smoothing=0.1)],
     ids=["cosine", "dot", "all"],
 )
-def test_it_learns_what_can_be_learnt(patterns: Patterns, tiny: Make, tmp_path: Path, loss: BaseLoss) -> None:
+def test_it_learns_what_can_be_learnt(patterns, tiny, tmp_path, loss):
     images = patterns(per_class=40)
     train_on, others = images.subset(range(96)), images.subset(range(96, 160))
     recipe = tiny(stages=((5, 8), (8, 16)), loss=loss.to_json(), average=Average("last", epochs=3))
@@ -75,42 +71,39 @@ def test_it_learns_what_can_be_learnt(patterns: Patterns, tiny: Make, tmp_path: 
     assert (result.projection is None) == (loss.name == "cosine")
 
 
-def test_turned_and_mixed_images_leave_the_real_classes(patterns: Patterns, tiny: Make, tmp_path: Path) -> None:
+def test_turned_and_mixed_images_leave_the_real_classes(patterns, tiny, tmp_path):
     recipe = tiny(rotated=0.5, mixing=Mixing(mixup=0.3, cutmix=0.3), stages=((1, 8),))
     assert run(patterns(), recipe, tmp_path).class_vectors.shape == (4, 32)
 
 
-def test_each_epoch_leaves_a_row(
-    patterns: Patterns, tiny: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_each_epoch_leaves_a_row(patterns, tiny, tmp_path, caplog):
     with caplog.at_level(logging.INFO, "masil.training"):
-        result = run(patterns(), tiny(watch=Watch(holdout=4, nc_every=2, nc_images=4)), tmp_path)
+        result = run(patterns(), tiny(watch=Monitoring(holdout=4, nc_every=2, nc_images=4)), tmp_path)
     assert [row["pixels"] for row in result.history] == [8, 8, 16, 16]
     assert all(0 <= row["accuracy"] <= 1 and row["images_per_second"] > 0 for row in result.history)
     assert ["nc1" in row for row in result.history] == [False, True, False, True]
-    assert sum(message.startswith("epoch ") for message in caplog.messages) == 4
+    said = [message for message in caplog.messages if message.startswith("epoch ")]
+    assert len(said) == 4
+    line = r"epoch 2/4 · 8 px · loss \d+\.\d{3} · held-out accuracy \d+\.\d % · NC1 \S+ · \d+ images/s · .+, .+ left"
+    assert re.fullmatch(line, said[1])
     assert len(json.loads((tmp_path / "history.json").read_text())) == 4
 
 
-def test_a_finished_run_answers_at_once(
-    patterns: Patterns, tiny: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first = run(patterns(), tiny(stages=((1, 8),)), tmp_path)
+def test_a_finished_run_answers_at_once(patterns, short, tmp_path, monkeypatch):
+    first = run(patterns(), short, tmp_path)
     monkeypatch.setattr(TrainingRun, "run_epoch", lambda *_: pytest.fail("trained again"))
-    assert same_weights(first, run(patterns(), tiny(stages=((1, 8),)), tmp_path))
+    assert same_weights(first, run(patterns(), short, tmp_path))
     assert same_weights(first, load_trained(tmp_path))
 
 
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("kind", ["none", "ema", "last"])
-def test_an_interrupted_run_goes_on_to_the_same_weights(
-    patterns: Patterns, tiny: Make, tmp_path: Path, kind: str
-) -> None:
+def test_an_interrupted_run_goes_on_to_the_same_weights(patterns, tiny, tmp_path, kind):
     recipe = tiny(average=Average(kind, epochs=2), tuning=Tuning(l2_sp=0.01), mixing=Mixing(mixup=0.5))
     whole = run(patterns(), recipe, tmp_path / "whole")
     saved = []
 
-    def interrupt(session: TrainingRun, keep: Callable[[TrainingRun], None] = TrainingRun.save) -> None:
+    def interrupt(session, keep=TrainingRun.save):
         keep(session)
         saved.append((session.epoch, session.step))
         if len(saved) in (3, 10):
@@ -129,88 +122,81 @@ def test_an_interrupted_run_goes_on_to_the_same_weights(
 
 
 @pytest.mark.usefixtures("one_thread")
-def test_the_seed_decides(patterns: Patterns, tiny: Make, tmp_path: Path) -> None:
-    results = [
-        run(patterns(), tiny(stages=((1, 8),), seed=seed), tmp_path / str(i)) for i, seed in enumerate((0, 0, 1))
-    ]
-    assert same_weights(results[0], results[1])
-    assert not same_weights(results[0], results[2])
+def test_seed_and_recipe_decide(patterns, short, tmp_path):
+    changes: list[dict[str, Any]] = [{}, {}, {"seed": 1}, {"augmentation": Augmentation()}]
+    first, *others = (
+        run(patterns(), dataclasses.replace(short, **change), tmp_path / str(i)) for i, change in enumerate(changes)
+    )
+    assert [same_weights(first, other) for other in others] == [True, False, False]
 
 
-def test_starting_again_forgets_the_checkpoint(patterns: Patterns, tiny: Make, tmp_path: Path) -> None:
-    run(patterns(), tiny(stages=((1, 8),)), tmp_path)
+def test_starting_again_forgets_the_checkpoint(patterns, short, tmp_path):
+    run(patterns(), short, tmp_path)
     (tmp_path / FILE).write_bytes(b"broken")
-    with pytest.raises(StorageError, match="damaged or truncated"):
-        run(patterns(), tiny(stages=((1, 8),)), tmp_path)
-    assert len(run(patterns(), tiny(stages=((1, 8),)), tmp_path, resume=False).history) == 1
+    with pytest.raises(StorageError, match="is damaged or not a checkpoint"):
+        run(patterns(), short, tmp_path)
+    assert len(run(patterns(), short, tmp_path, resume=False).history) == 1
 
 
-def test_a_checkpoint_of_another_backbone_recipe_or_data_is_kept(
-    patterns: Patterns, tiny: Make, tmp_path: Path
-) -> None:
-    run(patterns(), tiny(stages=((1, 8),)), tmp_path)
+def test_a_checkpoint_of_another_backbone_recipe_or_data_is_kept(patterns, short, tmp_path):
+    run(patterns(), short, tmp_path)
     before = (tmp_path / FILE).read_bytes()
-    with pytest.raises(StorageError, match="checkpoint of another backbone: name resnet20"):
-        run(patterns(), tiny(stages=((1, 8),), backbone="resnet18_cifar", width=0.125), tmp_path)
-    with pytest.raises(StorageError, match=r"another recipe \(stages"):
-        run(patterns(), tiny(stages=((2, 8),)), tmp_path)
-    with pytest.raises(StorageError, match="other images"):
-        run(patterns(seed=1), tiny(stages=((1, 8),)), tmp_path)
+    other, longer = (
+        dataclasses.replace(short, **changes)
+        for changes in ({"backbone": "resnet18_cifar", "width": 0.125}, {"stages": ((2, 8),)})
+    )
+    for images, recipe, sentence in (
+        (patterns(), other, "checkpoint of another backbone: name resnet20"),
+        (patterns(), longer, r"another recipe \(stages"),
+        (patterns(seed=1), short, "other images"),
+    ):
+        with pytest.raises(StorageError, match=sentence):
+            run(images, recipe, tmp_path)
     assert (tmp_path / FILE).read_bytes() == before
 
 
-def test_a_loss_that_is_no_number_stops_and_keeps_the_last_good_checkpoint(
-    patterns: Patterns, tiny: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    recipe = tiny()
+@pytest.mark.parametrize(
+    ("value", "epoch", "sentence"),
+    [
+        ("nan", 2, r"loss became nan in epoch 3, step 1\. The last good checkpoint is kept in"),
+        ("inf", 0, r"weight is not finite after epoch 0, step 1\. No checkpoint was written"),
+    ],
+)
+def test_what_is_no_number_stops_and_keeps_the_last_good_checkpoint(
+    patterns, tiny, tmp_path, monkeypatch, value, epoch, sentence
+):
+    def poisoned(session, *step, go=TrainingRun._train):
+        def poison():
+            session.network.head.vectors.data.fill_(float(value))  # type: ignore[union-attr]
 
-    def poisoned(
-        session: TrainingRun, step: int, order: torch.Tensor, go: Callable[..., float] = TrainingRun._train
-    ) -> float:
-        if session.epoch == 2:
-            session.network.head.vectors.data.fill_(float("nan"))  # type: ignore[union-attr]
-        return go(session, step, order)
+        if value == "nan" and session.epoch == epoch:
+            poison()
+        loss = go(session, *step)
+        if value == "inf":
+            poison()
+        return loss
 
     monkeypatch.setattr(TrainingRun, "_train", poisoned)
-    with pytest.raises(
-        DivergedError, match=r"loss became nan in epoch 3, step 1\. The last good checkpoint is kept in"
-    ):
-        run(patterns(), recipe, tmp_path)
+    with pytest.raises(DivergedError, match=sentence):
+        run(patterns(), tiny(), tmp_path, checkpoint_steps=1 if value == "inf" else 0)
     kept = read_checkpoint(tmp_path)
-    assert kept is not None
-    assert kept.epoch == 2
-    assert all(torch.isfinite(value).all() for value in kept.tensors.values())
+    assert (0 if kept is None else kept.epoch) == epoch
+    assert kept is None or all(torch.isfinite(tensor).all() for tensor in kept.tensors.values())
 
 
-def test_weights_that_are_no_numbers_are_not_saved(
-    patterns: Patterns, tiny: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def poisoned(
-        session: TrainingRun, step: int, order: torch.Tensor, go: Callable[..., float] = TrainingRun._train
-    ) -> float:
-        value = go(session, step, order)
-        session.network.head.vectors.data.fill_(float("inf"))  # type: ignore[union-attr]
-        return value
-
-    monkeypatch.setattr(TrainingRun, "_train", poisoned)
-    with pytest.raises(DivergedError, match=r"weight is not finite after epoch 0, step 1\. No checkpoint was written"):
-        run(patterns(), tiny(), tmp_path, checkpoint_steps=1)
-    assert not (tmp_path / FILE).exists()
-
-
-def test_an_absurd_rate_ends_in_a_sentence(patterns: Patterns, tiny: Make, tmp_path: Path) -> None:
+def test_an_absurd_rate_ends_in_a_sentence(patterns, tiny, tmp_path):
     with pytest.raises(DivergedError, match="Lower the learning rate"):
         run(patterns(), tiny(muon=None, sgd=Sgd(lr=1e30), stages=((3, 8),)), tmp_path)
 
 
-def test_bad_input_is_said_before_anything_is_written(patterns: Patterns, tiny: Make, tmp_path: Path) -> None:
+def test_bad_input_is_said_before_anything_is_written(patterns, tiny, tmp_path):
     images = patterns()
     with pytest.raises(UnknownNameError, match="did you mean 'cifar100-fast'"):
         run(images, "cifar-100-fast", tmp_path)
     with pytest.raises(DeviceError, match="cuda"):
         train(images, tiny(), tmp_path, device="cuda:7")
-    with pytest.raises(InputError, match="no precision called 'float23'; did you mean 'float32'"):
-        train(images, tiny(), tmp_path, device="cpu", precision="float23")
+    with pytest.raises(UnknownNameError, match="no precision called 'float23'; did you mean 'float32'"):
+        train(images, tiny(), tmp_path, device="cpu", options=TrainOptions(precision="float23"))
     with pytest.raises(DataError, match="no images"):
         run(images.subset([]), tiny(), tmp_path)
     with pytest.raises(InputError, match="without gaps"):
@@ -220,20 +206,22 @@ def test_bad_input_is_said_before_anything_is_written(patterns: Patterns, tiny: 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_no_base_session_is_said(patterns: Patterns, tiny: Make, tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="There is no base session in"):
-        load_trained(tmp_path)
-    run(patterns(), tiny(stages=((1, 8),)), tmp_path)
+def test_no_base_session_is_said(patterns, short, tiny, tmp_path):
+    reads = (load_trained, lambda folder: compact(folder, tmp_path / "final"))
+    for read in reads:
+        with pytest.raises(StorageError, match="There is no base session in"):
+            read(tmp_path)
+    run(patterns(), short, tmp_path)
     unfinished = read_checkpoint(tmp_path)
     assert unfinished is not None
-    from masil.training.checkpoint import write_checkpoint
-
     write_checkpoint(tmp_path, dataclasses.replace(unfinished, recipe=tiny()))
-    with pytest.raises(StorageError, match="has done 1 of 4 epochs"):
-        load_trained(tmp_path)
+    for read in reads:
+        with pytest.raises(StorageError, match="has done 1 of 4 epochs"):
+            read(tmp_path)
+    assert not (tmp_path / "final").exists()
 
 
-def test_a_backbone_of_ones_own_is_tuned_gently(patterns: Patterns, tiny: Make, tmp_path: Path) -> None:
+def test_a_backbone_of_ones_own_is_tuned_gently(patterns, tiny, tmp_path):
     own = create("resnet20", width=0.5, framing=(16, 16), seed=7)
     before = {name: value.clone() for name, value in own.state_dict().items()}
     tuning = Tuning(frozen=("conv1", "layer1"), freeze_batch_norm=True, rates={"": 0.1})
@@ -246,31 +234,20 @@ def test_a_backbone_of_ones_own_is_tuned_gently(patterns: Patterns, tiny: Make, 
     assert changed == convolutions
 
 
-def test_weights_are_exported_in_half_and_read_again(patterns: Patterns, tiny: Make, tmp_path: Path) -> None:
-    result = run(patterns(), tiny(stages=((1, 8),)), tmp_path)
-    for half, tolerance in ((True, 2e-3), (False, 0.0)):
-        save_weights(result.backbone, tmp_path / "weights.safetensors", half=half)
-        again = create("resnet20", width=0.5, framing=(16, 16), weights=tmp_path / "weights.safetensors")
-        for one, other in zip(result.backbone.state_dict().values(), again.state_dict().values(), strict=True):
-            torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
-
-
-def test_a_longer_stage_is_compiled(
-    patterns: Patterns, tiny: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_longer_stage_is_compiled(patterns, tiny, tmp_path, monkeypatch):
     made: list[bool] = []
     sizes: list[int] = []
 
-    def compiled(function: Callable[[torch.Tensor], torch.Tensor], dynamic: bool) -> Callable[..., torch.Tensor]:
+    def compiled(function, dynamic):
         made.append(dynamic)
 
-        def run_compiled(x: torch.Tensor) -> torch.Tensor:
+        def run_compiled(x):
             sizes.append(x.shape[2])
             return function(x)
 
         return run_compiled
 
-    monkeypatch.setattr("masil.training.compute.COMPILE_STEPS", 24)
+    monkeypatch.setattr("masil.training.compute.TRIAL_STEPS", 24)
     monkeypatch.setattr("masil.training.compute.torch.compile", compiled)
     monkeypatch.setattr("masil.training.compute.set_threads", lambda: 1)
     monkeypatch.setattr("masil.training.compute.probe", lambda: None)
@@ -282,7 +259,31 @@ def test_a_longer_stage_is_compiled(
     assert set(sizes) == {16}
 
 
-def test_epochs_fill_the_hours_that_are_given(patterns: Patterns, tiny: Make, tmp_path: Path, monkeypatch) -> None:
+def test_convolutions_are_timed_in_long_stages_and_a_resumed_run_keeps_the_choice(
+    patterns, tiny, tmp_path, monkeypatch
+):
+    asked: list[tuple[tuple[int, int], dict[str, str]]] = []
+    resumed: list[dict[str, str]] = []
+
+    def choose(_backbone, shape, _cast, known):
+        asked.append((shape, dict(known)))
+        known["a layer"] = "dense"
+
+    def restore(session, saved, go=TrainingRun.restore):
+        go(session, saved)
+        resumed.append(session.forms)
+
+    monkeypatch.setattr("masil.training.compute.TRIAL_STEPS", 12)
+    monkeypatch.setattr("masil.training.session.choose_forms", choose)
+    monkeypatch.setattr(TrainingRun, "restore", restore)
+    recipe = tiny(stages=((1, 8), (2, 16)), compile=False)  # six steps an epoch
+    for _ in range(2):
+        run(patterns(), recipe, tmp_path)
+    assert asked == [((16, 16), {}), ((16, 16), {"a layer": "dense"})]  # of 16 images of 16 px
+    assert resumed == [{"a layer": "dense"}]
+
+
+def test_epochs_fill_the_hours_that_are_given(patterns, tiny, tmp_path, monkeypatch):
     recipe = tiny(stages=((2, 8), (1, 16)))
     monkeypatch.setattr("masil.training.session.TrainingRun.epoch_seconds", lambda self, px: {8: 1.0, 16: 4.0}[px])
     result = run(patterns(), recipe, tmp_path, hours=18 / 3600)
@@ -293,33 +294,24 @@ def test_epochs_fill_the_hours_that_are_given(patterns: Patterns, tiny: Make, tm
         run(patterns(), recipe, tmp_path / "other", hours=0)
 
 
-def test_an_epoch_is_timed_by_steps_of_its_own_network(patterns: Patterns, tiny: Make, tmp_path: Path) -> None:
-    result = run(patterns(), tiny(stages=((1, 8),)), tmp_path, hours=1e-9)
+def test_an_epoch_is_timed_by_steps_of_its_own_network(patterns, short, tmp_path):
+    result = run(patterns(), short, tmp_path, hours=1e-9)
     assert result.recipe.stages == ((1, 8),)
 
 
 @pytest.mark.data
-def test_real_images_are_learnt_from(data_folder: str, tmp_path: Path) -> None:
+def test_real_images_are_learnt_from(data_folder, tmp_path):
     images = load("cifar100", data_folder).train
     some = torch.cat([(images.labels == label).nonzero().flatten()[:40] for label in range(5)])
     recipe = dataclasses.replace(
-        RECIPES["cifar100-fast"], width=0.25, stages=((4, 16),), batch=40, watch=Watch(holdout=8, nc_every=0)
+        RECIPES["cifar100-fast"], width=0.25, stages=((4, 16),), batch=40, watch=Monitoring(holdout=8, nc_every=0)
     )
-    result = train(images.subset(some), recipe, tmp_path, device="cpu", precision="float32")
+    result = train(images.subset(some), recipe, tmp_path, device="cpu", options=TrainOptions(precision="float32"))
     assert result.history[-1]["loss"] < result.history[0]["loss"]
 
 
-def test_augmentation_is_part_of_the_recipe(patterns: Patterns, tiny: Make, tmp_path: Path) -> None:
-    plain = tiny(stages=((1, 8),), augmentation=Augmentation())
-    assert not same_weights(
-        run(patterns(), plain, tmp_path / "a"), run(patterns(), tiny(stages=((1, 8),)), tmp_path / "b")
-    )
-
-
 @pytest.mark.parametrize("average", ["none", "last"])
-def test_a_compact_copy_is_the_same_base_session_in_half_precision(
-    patterns: Patterns, tiny: Make, tmp_path: Path, average: str
-) -> None:
+def test_a_compact_copy_is_the_same_base_session_in_half_precision(patterns, tiny, tmp_path, average):
     images = patterns()
     result = run(images, tiny(average=Average(average, epochs=1)), tmp_path)
     path = compact(tmp_path, tmp_path / "final")
@@ -332,9 +324,3 @@ def test_a_compact_copy_is_the_same_base_session_in_half_precision(
         assert value.dtype == original.dtype
         torch.testing.assert_close(value, original, rtol=1e-3, atol=1e-6)
     torch.testing.assert_close(again.class_vectors, result.class_vectors, rtol=1e-3, atol=1e-4)
-
-
-def test_an_unfinished_base_session_has_no_compact_copy(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="There is no base session in"):
-        compact(tmp_path, tmp_path / "final")
-    assert not (tmp_path / "final").exists()

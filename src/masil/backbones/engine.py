@@ -4,29 +4,37 @@ On a processor there are two engines, PyTorch and ONNX Runtime. The first time a
 the faster one is taken from then on.
 """
 
-from __future__ import annotations
-
 import copy
+import hashlib
 import logging
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor
 
 from masil.backbones.backbone import Backbone
-from masil.backbones.onnx import TRACED, OnnxRefusedError, graph_file, keep_graph, open_onnx, run_onnx, trace_backbone
+from masil.backbones.onnx import (
+    TRACED,
+    OnnxRefusedError,
+    graph_file,
+    keep_graph,
+    onnx_version,
+    open_onnx,
+    run_onnx,
+    trace_backbone,
+)  # fmt: skip
 from masil.data import on_this_thread
 from masil.errors import DeviceError, InputError, StorageError, lookup
-from masil.files import cache_folder, from_json, read_json, to_json, write_json
 from masil.hardware import machine_key, resolve_device, time_in_turn, usable_cores
+from masil.storage import cache_folder, from_json, read_json, to_json, write_json
 
 ENGINES = ("auto", "onnxruntime", "torch")
 TOLERANCE = 1e-3  # largest difference from PyTorch, as a share of the largest activation
@@ -116,33 +124,36 @@ class OnnxEngine(Engine):
 
     def __init__(self, graph: bytes, size: int) -> None:
         self.size = size
+        self._graph = graph
         self._cores = usable_cores()
         self._workers = ThreadPoolExecutor(self._cores, thread_name_prefix="engine")
-        self._narrow = open_onnx(graph, threads=1)
-        self._wide = open_onnx(graph, threads=self._cores) if self._cores > 1 else self._narrow
+
+    # Opening takes as long as some images do, so that each way of running is opened when it is first needed.
+    @cached_property
+    def _narrow(self) -> Any:
+        return open_onnx(self._graph, threads=1)
+
+    @cached_property
+    def _wide(self) -> Any:
+        return open_onnx(self._graph, threads=self._cores) if self._cores > 1 else self._narrow
 
     def begin(self, load: Load, n: int, loader: Executor) -> PendingActivations:
         """Begin on n images, each loaded by the thread that runs it: no core waits for another to load."""
-        if n < self._cores:  # too few to share out
-            return PendingActivations([self._workers.submit(lambda: self.run(load(slice(0, n))))], torch.cat)
+        shared = n >= self._cores  # else there are too few to share out
+        step = max(1, min(PIXELS // self.size**2, -(-n // self._cores))) if shared else max(1, n)
+        session = self._narrow if shared else self._wide
 
         def load_and_run(part: slice) -> Tensor:
-            with on_this_thread():
+            with on_this_thread() if shared else nullcontext():
                 pixels = load(part)
             self._check(pixels)
-            return run_onnx(self._narrow, pixels)[0]
+            return run_onnx(session, pixels)[0]
 
-        return PendingActivations([self._workers.submit(load_and_run, part) for part in self._parts(n)], torch.cat)
+        parts = [slice(start, min(n, start + step)) for start in range(0, n, step)] or [slice(0, 0)]
+        return PendingActivations([self._workers.submit(load_and_run, part) for part in parts], torch.cat)
 
     def _activations(self, pixels: Tensor) -> Tensor:
-        if len(pixels) < self._cores:  # too few to share out
-            return run_onnx(self._wide, pixels)[0]
-        parts = self._workers.map(lambda part: run_onnx(self._narrow, pixels[part])[0], self._parts(len(pixels)))
-        return torch.cat(list(parts))
-
-    def _parts(self, n: int) -> Iterator[slice]:
-        step = max(1, min(PIXELS // self.size**2, -(-n // self._cores)))
-        return (slice(start, min(n, start + step)) for start in range(0, n, step))
+        return self.begin(pixels.__getitem__, len(pixels), self._workers).result()
 
     def check(self, backbone: Backbone) -> None:
         """Refuse the graph if it does not agree with PyTorch on noise, in both ways of running."""
@@ -167,6 +178,7 @@ class EngineTimes:
     backbone: str
     size: int
     seconds: Mapping[str, float]
+    graph: str = ""  # the checksum of the graph, which had been checked
     threads: int = field(default_factory=torch.get_num_threads)
     machine: str = field(default_factory=machine_key)
 
@@ -209,7 +221,7 @@ def open_engine(backbone: Backbone, *, engine: str = "auto", device: str = "auto
     if wanted == "auto" and times and times.fastest == "torch":
         return TorchEngine(frozen, target)
     try:
-        onnx_engine = _open_onnx_engine(frozen, side, file)
+        onnx_engine, checksum = _open_onnx_engine(frozen, side, file, times.graph if times else None)
     except OnnxRefusedError as refusal:
         if engine == "onnxruntime":
             raise DeviceError(f"'{backbone.name}' cannot run on ONNX Runtime: {refusal}") from refusal
@@ -221,7 +233,7 @@ def open_engine(backbone: Backbone, *, engine: str = "auto", device: str = "auto
     pixels = _noise(min(max(usable_cores(), TIMED[0]), TIMED[1]), side)
     work = {"onnxruntime": partial(onnx_engine.run, pixels), "torch": partial(torch_engine.run, pixels)}
     seconds = {name: spent / len(pixels) for name, spent in time_in_turn(work, target).items()}
-    times = EngineTimes(backbone.name, side, seconds)
+    times = EngineTimes(backbone.name, side, seconds, checksum)
     with suppress(StorageError):
         write_json(file.with_suffix(".json"), to_json(times))
     return torch_engine if times.fastest == "torch" else onnx_engine
@@ -233,18 +245,27 @@ def _read_times(file: Path) -> EngineTimes | None:
     return None
 
 
-def _open_onnx_engine(backbone: Backbone, size: int, file: Path) -> OnnxEngine:
-    """Open the graph of a frozen backbone, from the cache or traced now, and check it."""
+def _open_onnx_engine(backbone: Backbone, size: int, file: Path, checked: str | None) -> tuple[OnnxEngine, str]:
+    """Open the graph of a frozen backbone, from the cache or traced now, and check it; give its checksum, too.
+
+    The graph whose checksum is `checked` was checked on this machine before.
+    """
     with suppress(OnnxRefusedError, OSError):  # nothing kept, or damaged: trace
-        engine = OnnxEngine(file.read_bytes(), size)
-        engine.check(backbone)
+        engine, checksum = _engine_of(file.read_bytes(), size)
+        if checksum != checked:
+            engine.check(backbone)
         file.touch()
-        return engine
+        return engine, checksum
     graph = trace_backbone(backbone, size)
-    engine = OnnxEngine(graph, size)
+    engine, checksum = _engine_of(graph, size)
     engine.check(backbone)
     keep_graph(file, graph)
-    return engine
+    return engine, checksum
+
+
+def _engine_of(graph: bytes, size: int) -> tuple[OnnxEngine, str]:
+    """Give an engine, and a checksum of its graph and of what runs it."""
+    return OnnxEngine(graph, size), hashlib.sha256(graph + onnx_version().encode()).hexdigest()
 
 
 def _noise(n: int, size: int) -> Tensor:

@@ -1,16 +1,20 @@
-"""From images to activations: the next pictures are on their way while the engine works on these."""
+"""From images to activations: the next pictures are on their way while the engine works on these.
 
-from __future__ import annotations
+Activations averaged over several views of an image, mirrored and moved copies, are steadier than those of one.
+"""
 
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from dataclasses import dataclass
 from itertools import islice
+from typing import final
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from masil.backbones.backbone import Backbone
 from masil.backbones.engine import Engine, PendingActivations, open_engine
@@ -18,18 +22,76 @@ from masil.data import Framing, Images
 from masil.errors import DataError, InputError
 from masil.progress import bar, quiet
 
+STEP = 1 / 16  # of the square's side: two pixels of 32, sixteen of 260
+
+
+@final
+@dataclass(frozen=True)
+class View:
+    """A look at an image: moved by fractions of the square's side, then mirrored or not.
+
+    What comes in at an edge is what the framing cuts away, as far as there is such; beyond the picture itself, the
+    picture reflected at its edge.
+    """
+
+    right: float = 0.0
+    down: float = 0.0
+    mirrored: bool = False
+
+    def load(
+        self, images: Images, positions: slice, framing: Framing, faults: dict[int, DataError] | None = None
+    ) -> Tensor:
+        """Decode images as this view shows them, uint8 [n 3 crop crop], each once.
+
+        One that cannot be read is raised, or put into `faults` by its position, where they are given.
+        """
+        right, down = round(self.right * framing.crop), round(self.down * framing.crop)
+        margin = max(abs(right), abs(down))
+        cut_away = min(margin, (framing.resize - framing.crop) // 2)
+        pixels, bad = images.load_checked(positions, Framing(framing.resize, framing.crop + 2 * cut_away))
+        if faults is None and bad:
+            raise bad[min(bad)]
+        if faults is not None:
+            faults.update({positions.start + position: fault for position, fault in bad.items()})
+        if margin > cut_away:
+            pixels = functional.pad(pixels.float(), [margin - cut_away] * 4, mode="reflect").to(pixels.dtype)
+        top, left = margin - down, margin - right
+        pixels = pixels[:, :, top : top + framing.crop, left : left + framing.crop]
+        return pixels.flip(3) if self.mirrored else pixels
+
+
+PLAIN, MIRRORED = View(), View(mirrored=True)
+_MOVED = {
+    1: (PLAIN,),
+    3: (PLAIN, View(-STEP, -STEP), View(STEP, STEP)),
+    5: (PLAIN, View(-STEP, -STEP), View(STEP, STEP), View(-STEP, STEP), View(STEP, -STEP)),
+}
+# By their number: one look; with its mirror image; with two or four moved copies, each with its mirror image.
+VIEWS: dict[int, tuple[View, ...]] = {1: (PLAIN,)} | {
+    2 * number: tuple(view for moved in views for view in (moved, View(moved.right, moved.down, mirrored=True)))
+    for number, views in _MOVED.items()
+}
+
+
+def find_views(number: int) -> tuple[View, ...]:
+    """Give the views that are averaged where `number` of them are asked for."""
+    if number not in VIEWS:
+        raise InputError(f"There are sets of {', '.join(map(str, VIEWS))} views, not of {number}.")
+    return VIEWS[number]
+
+
 AHEAD = 2  # batches begun in advance
 FEW = 32  # images that are over too soon for a bar
 PIXELS, MOST = 64 * 224 * 224, 256  # in one batch pixels, and images, unless a batch size is given
 
 
 def extract(
-    backbone: Backbone, images: Images, *, framing: Framing | None = None, flip: bool = False,
+    backbone: Backbone, images: Images, *, framing: Framing | None = None, view: View = PLAIN,
     batch: int | None = None, engine: str | Engine = "auto", device: str = "auto",
 ) -> Tensor:  # fmt: skip
     """Give the activations float32 [n d] of `images`, framed as the backbone expects or as `framing` says.
 
-    With `flip`, those of the mirrored images. `engine` is the name of one, or one that is open for this backbone. The
+    `view` mirrors or moves them. `engine` is the name of one, or one that is open for this backbone. The
     first image that cannot be read is raised as a DataError.
     """
     framing = framing or backbone.framing
@@ -37,22 +99,22 @@ def extract(
         return torch.empty(0, backbone.features)
     if isinstance(engine, str):
         engine = open_engine(backbone, engine=engine, device=device, size=framing.crop)
-    return extract_with(engine, images, framing, flip=flip, batch=batch)
+    return extract_with(engine, images, framing, view=view, batch=batch)
 
 
 def extract_with(
-    engine: Engine, images: Images, framing: Framing, *, flip: bool = False, batch: int | None = None,
+    engine: Engine, images: Images, framing: Framing, *, view: View = PLAIN, batch: int | None = None,
     faults: dict[int, DataError] | None = None,
 ) -> Tensor:  # fmt: skip
     """Give the activations float32 [n d] of one image or more by an engine that is open.
 
     An image that cannot be read is raised as a DataError. Where `faults` are given, it is put there instead, by its
-    position, and its row means nothing; the others are read once, but for the few that were loaded together with it.
+    position, and its row means nothing; every image is read once.
     """
     activations = torch.empty(0)
     shown = nullcontext() if len(images) > FEW else quiet()
     with shown, bar("Extracting activations", len(images)) as advance:
-        for start, rows in stream(engine, images, framing, flip=flip, batch=batch, faults=faults):
+        for start, rows in stream(engine, images, framing, view=view, batch=batch, faults=faults):
             if start == 0:
                 activations = torch.empty(len(images), rows.shape[1])
             activations[start : start + len(rows)] = rows
@@ -61,7 +123,7 @@ def extract_with(
 
 
 def stream(
-    engine: Engine, images: Images, framing: Framing, *, start: int = 0, flip: bool = False, batch: int | None = None,
+    engine: Engine, images: Images, framing: Framing, *, start: int = 0, view: View = PLAIN, batch: int | None = None,
     faults: dict[int, DataError] | None = None,
 ) -> Iterator[tuple[int, Tensor]]:  # fmt: skip
     """Yield activations [batch d] from image `start` on, each with the position of its first image, in order."""
@@ -71,14 +133,7 @@ def stream(
 
     def begin(first: int) -> tuple[int, PendingActivations]:
         def load(part: slice) -> Tensor:
-            positions = range(first + part.start, first + part.stop)
-            try:
-                pixels = images.load(slice(positions.start, positions.stop), framing)
-            except DataError:
-                if faults is None:
-                    raise
-                pixels = _load_checked(images, positions, framing, faults)
-            return pixels.flip(3) if flip else pixels
+            return view.load(images, slice(first + part.start, first + part.stop), framing, faults)
 
         return first, engine.begin(load, min(step, len(images) - first), loader)
 
@@ -97,17 +152,6 @@ def stream(
         finally:
             for _, pending in waiting:
                 pending.cancel()
-
-
-def _load_checked(images: Images, positions: range, framing: Framing, faults: dict[int, DataError]) -> Tensor:
-    """Load images one by one; those that cannot be read are black, and noted."""
-    pixels = torch.zeros(len(positions), 3, framing.crop, framing.crop, dtype=torch.uint8)
-    for i, position in enumerate(positions):
-        try:
-            pixels[i] = images.load(slice(position, position + 1), framing)[0]
-        except DataError as error:
-            faults[position] = error
-    return pixels
 
 
 def refuse_impossible(rows: Tensor, images: Images, first: int, rows_per_image: int = 1) -> None:

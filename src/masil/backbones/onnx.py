@@ -1,7 +1,5 @@
 """A network as an ONNX graph: traced from PyTorch, opened by ONNX Runtime, kept in the cache."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import sys
@@ -9,6 +7,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from torch import Tensor, nn
 
 from masil.backbones.backbone import Backbone
 from masil.errors import StorageError
-from masil.files import cache_folder, write_bytes
+from masil.storage import cache_folder, write_bytes
 
 TRACED = 2  # images; the graph takes any number
 KEPT = 16  # graphs in the cache; the ones not used for longest go first
@@ -91,6 +90,13 @@ def keep_graph(file: Path, graph: bytes) -> None:
         for old in sorted(file.parent.glob("*.onnx"), key=lambda path: path.stat().st_mtime)[:-KEPT]:
             old.unlink(missing_ok=True)
             old.with_suffix(".json").unlink(missing_ok=True)
+
+
+def onnx_version() -> str:
+    """Give the version of ONNX Runtime without importing it."""
+    with suppress(PackageNotFoundError):
+        return version("onnxruntime")
+    return "unknown"  # another distribution's, such as onnxruntime-gpu
 
 
 def _refuse_missing() -> None:

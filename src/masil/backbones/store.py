@@ -1,7 +1,5 @@
 """Activations are extracted once and kept in a memory-mapped file, whoever asks, and whatever dies meanwhile."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import io
@@ -19,11 +17,11 @@ from torch import Tensor
 
 from masil.backbones.backbone import Backbone
 from masil.backbones.engine import open_engine
-from masil.backbones.extract import stream
+from masil.backbones.extract import PLAIN, View, stream
 from masil.data import Framing, Images
 from masil.errors import StorageError
-from masil.files import cache_folder, locked, write_json
 from masil.progress import bar
+from masil.storage import cache_folder, locked, write_json
 
 _LOG = logging.getLogger(__name__)
 
@@ -40,7 +38,7 @@ class ActivationStore:
         self.folder = cache_folder("activations") if folder is None else Path(folder)
 
     def get(
-        self, backbone: Backbone, images: Images, *, framing: Framing | None = None, flip: bool = False,
+        self, backbone: Backbone, images: Images, *, framing: Framing | None = None, view: View = PLAIN,
         batch: int | None = None, engine: str = "auto", device: str = "auto",
     ) -> Tensor:  # fmt: skip
         """Give the activations float32 [n d] of `images`, mapped from disk; changes to the tensor stay in memory."""
@@ -52,9 +50,12 @@ class ActivationStore:
             "backbone": backbone.fingerprint(),
             "images": images.fingerprint(),
             "framing": [framing.resize, framing.crop],
-            "flip": flip,
+            "flip": view.mirrored,
         }
-        file = self.folder / f"{backbone.slug}-{_key(what)}.npy"
+        if view.right or view.down:
+            what["moved"] = [view.right, view.down]
+        key = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:32]
+        file = self.folder / f"{backbone.slug}-{key}.npy"
         if (stored := _open(file, shape)) is not None:
             return stored
         with locked(file.with_suffix(".lock")):
@@ -65,7 +66,7 @@ class ActivationStore:
             runner = open_engine(backbone, engine=engine, device=device, size=framing.crop)
             with closing(_Part(file, shape)) as part, bar("Extracting activations", len(images)) as advance:
                 advance(part.rows)
-                for _, rows in stream(runner, images, framing, start=part.rows, flip=flip, batch=batch):
+                for _, rows in stream(runner, images, framing, start=part.rows, view=view, batch=batch):
                     part.append(rows)
                     advance(len(rows))
             facts = {"name": backbone.name, "engine": runner.name, "shape": shape, **what}
@@ -137,7 +138,3 @@ def _header(shape: tuple[int, int]) -> bytes:
     layout = {"descr": "<f4", "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(target, layout)
     return target.getvalue()
-
-
-def _key(what: object) -> str:
-    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:32]

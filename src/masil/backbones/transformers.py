@@ -5,7 +5,6 @@ The only file that imports `transformers`, and only when it is called; `pip inst
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import json
 import math
@@ -19,7 +18,7 @@ import torch
 from torch import Tensor
 
 from masil.backbones.backbone import IMAGENET_MEAN, IMAGENET_STD, Backbone
-from masil.backbones.module import way_to_non_negative
+from masil.backbones.module import noise_images, way_to_non_negative
 from masil.data import Framing
 from masil.errors import InputError, StorageError, lookup
 
@@ -47,6 +46,7 @@ def from_transformers(
     """
     library = _library()
     lookup("pooling", pool, dict.fromkeys(POOLS))
+    model = source
     values: Mapping[str, Any] = {}
     if isinstance(source, str | Path):
         model, values = _pretrained(library, str(source))
@@ -54,8 +54,6 @@ def from_transformers(
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             model = library.AutoModel.from_config(source)
-    else:
-        model = source
     vision = model.vision_model if hasattr(model.config, "vision_config") else model
     if getattr(vision, "main_input_name", "pixel_values") != "pixel_values":
         raise InputError(f"{type(model).__name__} takes {vision.main_input_name}, not images; it is no vision model.")
@@ -81,8 +79,11 @@ class TransformersBackbone(Backbone):
         super().__init__("transformers", 0, framing, *normalisation)
         self.model = vision.float().eval().requires_grad_(False)
         self._stretches = "interpolate_pos_encoding" in inspect.signature(vision.forward).parameters
-        output = self._on_noise()
-        self.pool = _pooling(output, vision.config.model_type) if pool == "auto" else pool
+        with torch.no_grad():
+            output = self._run(noise_images(framing).to(self.model.device))
+        tokens = output.last_hidden_state
+        own, token = vision.config.model_type in POOLED_BY_THE_MODEL, tokens.ndim == 3 and _extra_tokens(tokens)
+        self.pool = ("model" if own else "token" if token else "mean") if pool == "auto" else pool
         pooled = self._pooled(output)
         if non_negative == "auto":
             non_negative = "split" if float(pooled.min()) < 0 else "keep"
@@ -123,18 +124,13 @@ class TransformersBackbone(Backbone):
             raise InputError(f"{type(self.model).__name__} has no class token; use pool='mean'.")
         return last[:, 0]
 
-    @torch.no_grad()
-    def _on_noise(self) -> Any:
-        generator = torch.Generator().manual_seed(0)
-        side = self.framing.crop
-        return self._run(torch.randn(2, 3, side, side, generator=generator).to(self.model.device))
-
 
 def _library() -> ModuleType:
     try:
-        return importlib.import_module("transformers")
+        import transformers
     except ImportError as error:
         raise InputError('Models of `transformers` are an extra of masil: pip install "masil[transformers]"') from error
+    return transformers
 
 
 def _pretrained(library: ModuleType, name: str) -> tuple[Any, Mapping[str, Any]]:
@@ -166,13 +162,6 @@ def _side(size: Any) -> int | None:
     if isinstance(size, Mapping):
         size = size.get("shortest_edge") or size.get("height")
     return int(size) if size else None
-
-
-def _pooling(output: Any, kind: str) -> str:
-    if kind in POOLED_BY_THE_MODEL:
-        return "model"
-    last = output.last_hidden_state
-    return "token" if last.ndim == 3 and _extra_tokens(last) else "mean"
 
 
 def _extra_tokens(last: Tensor) -> int:

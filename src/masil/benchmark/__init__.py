@@ -5,6 +5,27 @@ from masil.benchmark.gather import parameters_now
 from masil.benchmark.grid import Grid, bench, own_recipe, run
 from masil.benchmark.play import SessionData, SessionResult, play
 from masil.benchmark.provenance import Stamp
-from masil.benchmark.record import DrawRecord, RunRecord, SessionRow, mean_sessions, summary
+from masil.benchmark.record import (
+    DrawRecord,
+    RunRecord,
+    SessionRow,
+    figure,
+    mean_sessions,
+    over_draws,
+    paired_difference,
+    summary,
+)
+from masil.benchmark.reproduce import (
+    ALL,
+    BUDGETS,
+    PARTS,
+    BaseSession,
+    Budget,
+    estimate_seconds,
+    plan_reproduction,
+    play_base,
+    train_base,
+    with_weights,
+)
 from masil.benchmark.run_file import read_run, write_run
-from masil.benchmark.setting import Setting, prepare
+from masil.benchmark.setting import Origin, Setting, prepare

@@ -18,29 +18,19 @@ from typing import Any, final
 import torch
 
 import masil
-from masil.benchmark.material import DrawData, session_data
-from masil.benchmark.play import SessionData, SessionResult, play
-from masil.benchmark.provenance import (
-    Stamp,
-    commit,
-    machine,
-    model_bytes,
-    own_code,
-    package_code,
-    peak_bytes,
-    versions,
-)
+from masil.benchmark.play import DrawData, SessionData, SessionResult, play, session_data
+from masil.benchmark.provenance import make_stamp, own_code, package_code
 from masil.benchmark.record import DrawRecord, draw_record
-from masil.benchmark.run_file import damaged, draw_from_json, read_sealed
+from masil.benchmark.run_file import damaged, draw_from_json, known_fields, read_sealed
 from masil.benchmark.setting import Setting
-from masil.errors import InputError, StorageError, lookup
-from masil.methods import METHODS, Checked, Method, Task, check_parameters
+from masil.errors import InputError, StorageError
+from masil.methods import Checked, Method, Task, check_parameters, find_method
 
 FORMAT = "masil-cell"
 VERSION = 2  # 1 knew neither parameters nor the code that played it
 
 Factory = Callable[..., Method]  # takes the method's parameters
-Place = tuple[str, int | None]  # method and draw
+CellKey = tuple[str, int | None]  # method and draw
 Watch = Callable[[SessionResult], None]
 
 
@@ -74,17 +64,20 @@ class Entry:
 
     @classmethod
     def of(cls, method: str | Factory, given: Mapping[str, Any] | None = None, name: str | None = None) -> Entry:
-        """Take a method by its name or as the class that makes it, and refuse parameters that it does not have."""
+        """Take a method by a name that `find_method` knows or as its class; refuse parameters that it does not have."""
         if isinstance(method, partial):
             raise InputError(
                 "A method is given as its class, and what is to differ from its defaults as `parameters`; a partial "
                 "would hide them from the record."
             )
-        factory = lookup("method", method, METHODS) if isinstance(method, str) else method
-        own = method if isinstance(method, str) else str(getattr(method, "__name__", type(method).__name__))
-        called = name or own
-        check_parameters(called, factory, given or {})
-        return cls(called, factory, dict(given or {}))
+        factory: Factory
+        if isinstance(method, str):
+            known, factory = find_method(method)
+            name = name or known
+        else:
+            name, factory = name or str(getattr(method, "__name__", type(method).__name__)), method
+        check_parameters(name, factory, given or {})
+        return cls(name, factory, dict(given or {}))
 
     def make(self, dataset: str) -> Method:
         """Make the method, with what its authors publish for the data set where nothing else was chosen."""
@@ -122,7 +115,7 @@ class Cell:
     threads: int | None = None  # of torch; None leaves them as they are
 
     @property
-    def place(self) -> Place:
+    def key(self) -> CellKey:
         """The cell's place in a grid."""
         return self.entry.name, self.draw
 
@@ -141,17 +134,8 @@ class Cell:
             played.append(session)
             if watch is not None:
                 watch(session)
-        commit_, clean = commit()
-        stamp = Stamp(
-            commit=commit_,
-            clean=clean,
-            command=self.command,
-            versions=versions(),
-            machine=machine(self.task.device),
-            started=started.isoformat(timespec="seconds"),
-            seconds=time.perf_counter() - start,
-            model_bytes=model_bytes(method.method),
-            peak_bytes=peak_bytes(),
+        stamp = make_stamp(
+            self.command, self.task.device, method.method, started=started, seconds=time.perf_counter() - start
         )
         return CellRecord(
             inputs=dict(self.inputs),
@@ -209,7 +193,7 @@ def cells(
         "backbone": setting.backbone.name,
         "recipe": setting.recipe,
         "trained_for": setting.trained_for,
-        "flip": setting.flip,
+        "views": setting.views,
         "seed": seed,
         "weights": setting.fingerprint,
         "data": setting.checksum,
@@ -220,7 +204,7 @@ def cells(
     for draw, checksum in shots.items():
         inputs = {**shared, "draw": draw, "shots": checksum}
         file = None if folder is None else folder / "cells" / f"{entry.name}-{draw_name(draw)}-{digest(inputs)}.json"
-        yield Cell(entry, method, task, draw, inputs, command, file, threads)
+        yield Cell(entry, method, task, draw=draw, inputs=inputs, command=command, file=file, threads=threads)
 
 
 def draw_name(draw: int | None) -> str:
@@ -241,13 +225,7 @@ def read_cell(file: Path) -> CellRecord:
             f"{file} was written by an older masil, which did not note parameters and code; it is not used again."
         )
     try:
-        return CellRecord(
-            inputs=dict(value["inputs"]),
-            given=dict(value["given"]),
-            draw=draw_from_json(value["draw"]),
-            cosines=value["cosines"],
-            remarks=value["remarks"],
-        )
+        return CellRecord(**known_fields(CellRecord, value) | {"draw": draw_from_json(value["draw"])})
     except (KeyError, TypeError, AttributeError) as error:
         raise damaged(file, error) from error
 

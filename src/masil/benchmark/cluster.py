@@ -1,23 +1,131 @@
-"""Play cells on the machines of a dask cluster, in children of its workers as on this machine.
+"""Where cells are played: in child processes of this machine, or in children of a dask cluster's workers.
 
-A worker is handed a task as bytes, which only its child opens, and the arrays of a draw, which are sent to the cluster
-once. When a worker is lost, dask gives its tasks to others, but tasks whose arrays it alone held are given up. Then the
-arrays are sent again, to a worker that is left or comes back; so a cluster without workers is noticed there too.
+joblib's workers are threads here, and processes of other machines under dask.distributed. What each engine does when a
+worker dies differs: loky gives up every task under way, and joblib waits for ever for a task that dask has given up. So
+a worker never runs a task itself. It hands the task to a child it keeps and says how the child ended; whatever kills
+the child costs that task and nothing else.
+
+A cluster's worker is handed a task as bytes, which only its child opens, and the arrays of a draw, which are sent to
+the cluster once. When a worker is lost, dask gives its tasks to others, but tasks whose arrays it alone held are given
+up. Then the arrays are sent again, to a worker that is left or comes back; so a cluster without workers is noticed too.
 """
 
 from __future__ import annotations
 
+import os
+import pickle
+import signal
+import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, final
 
+import joblib
+
 import masil
-from masil.benchmark.child import TaskFailedError, in_child
 from masil.benchmark.provenance import package_code
 from masil.errors import InputError, MasilError
+from masil.storage import Child, Parent
+
+_ENTRY = "from masil.benchmark.cluster import serve; serve()"
+
+
+class TaskFailedError(MasilError):
+    """A task raised an error, or its process died; the message is what there is to say of it, `trace` a traceback."""
+
+    def __init__(self, sentence: str, trace: str = "") -> None:
+        super().__init__(sentence, trace)
+        self.sentence, self.trace = sentence, trace
+
+    def __str__(self) -> str:
+        return self.sentence
+
+
+def pack(function: Callable[..., Any], *arguments: Any) -> bytes:
+    """Make a task that any process can be handed, even if the function's module is only known here."""
+    return pickle.dumps(joblib.wrap_non_picklable_objects((function, arguments), keep_wrapper=False))
+
+
+@final
+class Children:
+    """Child processes that are started when a task finds none idle; threads may use them at the same time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._all: set[Child] = set()
+        self._idle: list[Child] = []
+
+    def run(self, task: bytes, parts: Mapping[str, Any] | None = None) -> Any:
+        """Run a packed task in a child process and give its result; `parts` are further arguments, by name."""
+        child = self._take()
+        try:
+            child.send((task, dict(parts or {})))
+            done, value = child.receive()
+        except BaseException as error:
+            ended = child.ended() if isinstance(error, EOFError) else None
+            self._end(child)
+            if ended is None:
+                raise
+            raise TaskFailedError(f"its process {'was ' * ended.startswith('killed')}{ended}") from error
+        with self._lock:
+            self._idle.append(child)
+        if not done:
+            raise TaskFailedError(*value)
+        return value
+
+    def end(self) -> None:
+        """End all children, idle or at work."""
+        with self._lock:
+            children, self._idle[:] = list(self._all), []
+        for child in children:
+            self._end(child)
+
+    def _take(self) -> Child:
+        with self._lock:
+            while self._idle:
+                child = self._idle.pop()
+                if child.process.poll() is None:
+                    return child
+                self._all.discard(child)
+            path = os.pathsep.join(folder for folder in sys.path if folder)
+            child = Child([sys.executable, "-c", _ENTRY], os.environ | {"PYTHONPATH": path})
+            self._all.add(child)
+            return child
+
+    def _end(self, child: Child) -> None:
+        with self._lock:
+            self._all.discard(child)
+        child.end()
+
+
+@cache
+def children() -> Children:
+    """Give the children of this process: starting one takes seconds, so that the next grid can use them again."""
+    return Children()
+
+
+def serve() -> None:
+    """Be the child: answer tasks until there are no more. What a task prints goes to standard error."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C reaches every process of the terminal; no traceback here
+    parent = Parent()
+    while True:
+        try:
+            task, parts = parent.receive()
+        except EOFError:
+            return
+        try:
+            function, arguments = pickle.loads(task)  # noqa: S301  from our own parent
+            parent.send((True, function(*arguments, **parts)))
+        except MasilError as error:
+            parent.send((False, (str(error),)))
+        except Exception as error:  # noqa: BLE001  whatever a task raises is its answer
+            parent.send((False, (f"{type(error).__name__}: {error}", traceback.format_exc())))
+
 
 CONNECT = 10.0  # seconds for the scheduler to answer
 PATIENCE = 60.0  # seconds without any worker after which the grid is given up; a lost one may be started again
@@ -121,7 +229,7 @@ class Cluster:
 def run_task(expected: Identity, task: bytes, parts: Mapping[str, Any]) -> Any:
     """Be the worker: run a task in a child, unless this worker, come later than the check, has another masil."""
     refuse_other_code(expected, identity(), "that joined the cluster")
-    return in_child(task, parts)
+    return children().run(task, parts)
 
 
 def identity() -> Identity:

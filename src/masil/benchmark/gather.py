@@ -3,8 +3,6 @@
 A run is a view over cells. Cells whose results depend on the same values but for the shots are its draws.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,17 +23,17 @@ LOG = logging.getLogger(__name__)
 # played again, beside the old one.
 SETTING = (
     "protocol", "dataset", "base_classes", "sessions", "way", "shot", "order",
-    "backbone", "recipe", "trained_for", "flip", "seed", "weights", "data",
+    "backbone", "recipe", "trained_for", "views", "seed", "weights", "data",
 )  # fmt: skip
 # What a run says of all its cells under the same name.
 SHARED = (
-    "method", "protocol", "way", "shot", "base_classes", "backbone", "recipe", "parameters", "seed", "code", "flip",
+    "method", "protocol", "way", "shot", "base_classes", "backbone", "recipe", "parameters", "seed", "code", "views",
 )  # fmt: skip
 
 
 @final
 @dataclass
-class Row:
+class RunView:
     """A method in a setting: the cells that were asked for, and the records that are known, by draw.
 
     A folder that holds the method with the same parameters in another setting is refused.
@@ -45,7 +43,7 @@ class Row:
     cells: Sequence[Cell]
     folder: Path | None  # for cells and the view; None keeps nothing
     failed: dict[str, str] = field(default_factory=dict)  # draw -> why there is no record
-    view: RunRecord | None = None  # of what is known, as it was written last
+    written: RunRecord | None = None  # what is known, as it was written last
 
     def __post_init__(self) -> None:
         self.known: dict[int | None, CellRecord] = {}
@@ -67,10 +65,10 @@ class Row:
     def write(self) -> RunRecord:
         """Gather the run from all that is known, also from what others have put into the folder; keep its view."""
         self._read()
-        self.view = self._gathered()
+        self.written = self._gathered()
         if self.folder is not None:
-            write_run(self.view, view_folder(self.folder, self.entry))
-        return self.view
+            write_run(self.written, view_folder(self.folder, self.entry))
+        return self.written
 
     def _read(self) -> None:
         """Take in the folder's cells that depend on the same values as those here; refuse those of another setting."""
@@ -93,7 +91,7 @@ class Row:
             else:
                 if record.inputs["method"] == self.entry.name:
                     yield record
-        if outdated and self.view is None:
+        if outdated and self.written is None:
             LOG.warning(
                 "%d cells in %s are of an older masil, which noted no parameters; left out.", outdated, self.folder
             )
@@ -146,7 +144,7 @@ def view_folder(folder: Path, entry: Entry) -> Path:
 
 
 def _difference(name: str, there: Any, here: Any) -> str:
-    """Say what differs: "flip False there, True here"."""
+    """Say what differs: "views 1 there, 2 here"."""
     sums = {"weights": "other weights of the backbone", "data": "other images or labels", "order": "another order"}
     return f"{sums[name]} there than here" if name in sums else f"{name} {there!r} there, {here!r} here"
 
@@ -162,6 +160,7 @@ def _extras(setting: Setting, records: Sequence[CellRecord]) -> dict[str, Any]:
             ]
             for split in splits
         }
+        extras["cosines_by_draw"] = [record.cosines for record in records]
     if setting.history:
         extras["history"] = list(setting.history)
     return extras

@@ -1,10 +1,8 @@
 """A grid of methods and draws, played by the threads of joblib; a cell that fails costs only itself.
 
-Each thread plays its cells in a child process (see `child`), or has a worker of a dask cluster do so (see `cluster`).
+Each thread plays its cells in a child process, or has a worker of a dask cluster do so (see `cluster`).
 `run` is a grid of one method, played in this process.
 """
-
-from __future__ import annotations
 
 import logging
 import os
@@ -17,21 +15,19 @@ from typing import Any, final
 
 import joblib
 
-from masil.benchmark.cell import Cell, CellRecord, Entry, Factory, FittedCache, Place, cells, draw_name
-from masil.benchmark.child import TaskFailedError, end_children, in_child, pack
-from masil.benchmark.cluster import Cluster, ClusterLostError, open_cluster
-from masil.benchmark.gather import Row, view_folder
-from masil.benchmark.material import DrawData, draw_data, shots_checksum
-from masil.benchmark.play import SessionResult
+from masil.benchmark.cell import Cell, CellKey, CellRecord, Entry, Factory, FittedCache, cells, draw_name
+from masil.benchmark.cluster import Cluster, ClusterLostError, TaskFailedError, children, open_cluster, pack
+from masil.benchmark.gather import RunView, view_folder
+from masil.benchmark.play import DrawData, SessionResult, draw_data, shots_checksum
 from masil.benchmark.provenance import command, own_source
 from masil.benchmark.record import RunRecord
 from masil.benchmark.setting import Draws, Setting, prepare, with_base
 from masil.errors import InputError, MasilError
-from masil.files import write_bytes
 from masil.hardware import usable_cores
 from masil.methods import trains_its_own_base
 from masil.progress import track
 from masil.protocol import Protocol
+from masil.storage import write_bytes
 from masil.training import Recipe
 from masil.training import recipe as find_recipe
 
@@ -48,7 +44,7 @@ class Grid:
     """What became of a grid: a run of every method that has a finished cell, and why other cells failed."""
 
     runs: list[RunRecord]
-    failed: dict[Place, str]
+    failed: dict[CellKey, str]
 
 
 def run(
@@ -71,14 +67,14 @@ def run(
     entry = method if isinstance(method, Entry) else Entry.of(method, parameters)
     folder = None if out is None else Path(out)
     made = cells(setting, entry, _shots(setting, draws), seed=seed, command=command(), folder=folder)
-    row = Row(setting, list(made), folder)
-    missing = row.missing
-    data, fitted = _data([(row, cell) for cell in missing]), FittedCache()
+    view = RunView(setting, list(made), folder)
+    missing = view.missing
+    data, fitted = _data([(view, cell) for cell in missing]), FittedCache()
     for cell in missing:
         told = None if watch is None else partial(watch, cell.draw)
-        row.add(cell, cell.play(data[id(setting), cell.draw], fitted, told))
+        view.add(cell, cell.play(data[id(setting), cell.draw], fitted, told))
         LOG.info("%s, %s: played.", *_place(cell))
-    return row.view or row.write()
+    return view.written or view.write()
 
 
 def bench(
@@ -108,28 +104,30 @@ def bench(
     setting = protocol if isinstance(protocol, Setting) else prepare(protocol)
     folder, shots = Path(out), _shots(setting, draws)
     shared: dict[str, Any] = {"seed": seed, "command": command(), "folder": folder, "threads": _threads(workers)}
-    rows: list[Row] = []
-    failed: dict[Place, str] = {}
-    with open_cluster(workers, _sources(entries)) if isinstance(workers, str) else nullcontext() as cluster:
+    views: list[RunView] = []
+    failed: dict[CellKey, str] = {}
+    # Workers of a cluster may not have methods that stand in a file of their own.
+    files = {own_source(entry.factory) for entry in entries if "." not in entry.factory.__module__} - {None}
+    with open_cluster(workers, filter(None, files)) if isinstance(workers, str) else nullcontext() as cluster:
         settings = [_setting_for(setting, entry, usual, folder) for entry in entries]
         for entry, its_setting in zip(entries, settings, strict=True):
             try:
-                rows.append(Row(its_setting, list(cells(its_setting, entry, shots, **shared)), folder))
+                views.append(RunView(its_setting, list(cells(its_setting, entry, shots, **shared)), folder))
             except MasilError:
                 raise
             except Exception as error:  # noqa: BLE001  a method of somebody else's cannot be made: the others can
                 failed |= {(entry.name, draw): f"{type(error).__name__}: {error}" for draw in shots}
                 LOG.warning("'%s' cannot be made: %s: %s", entry.name, type(error).__name__, error)
-        for row, cell, outcome in _play(rows, workers, cluster):
+        for view, cell, outcome in _play(views, workers, cluster):
             if isinstance(outcome, CellRecord):
-                row.add(cell, outcome)
+                view.add(cell, outcome)
                 LOG.info("%s, %s: played.", *_place(cell))
                 continue
-            file = folder / "failures" / f"{row.entry.name}-{draw_name(cell.draw)}.txt"
-            failed[cell.place] = row.failed[str(cell.draw)] = _sentence(outcome, file)
-            row.view = None  # it does not say yet what failed
-            LOG.warning("'%s' failed on %s: %s", *_place(cell), failed[cell.place])
-    return Grid([row.view or row.write() for row in rows if row.known], failed)
+            file = folder / "failures" / f"{view.entry.name}-{draw_name(cell.draw)}.txt"
+            failed[cell.key] = view.failed[str(cell.draw)] = _sentence(outcome, file)
+            view.written = None  # it does not say yet what failed
+            LOG.warning("'%s' failed on %s: %s", *_place(cell), failed[cell.key])
+    return Grid([view.written or view.write() for view in views if view.known], failed)
 
 
 def own_recipe(method: str | Factory, usual: Recipe, protocol: Protocol, given: Parameters | None = None) -> Recipe:
@@ -144,7 +142,7 @@ def _shots(setting: Setting, draws: Draws) -> dict[int | None, str]:
 
 def _setting_for(setting: Setting, entry: Entry, usual: Recipe | None, folder: Path) -> Setting:
     """Give a method the shared backbone, or one whose base session it has trained in its own way."""
-    if not trains_its_own_base(entry.factory):
+    if not trains_its_own_base(entry.factory) or _is_its_own(setting, entry):
         return setting
     if usual is None:
         LOG.warning(
@@ -152,14 +150,23 @@ def _setting_for(setting: Setting, entry: Entry, usual: Recipe | None, folder: P
         )
         return setting
     recipe = own_recipe(entry.factory, usual, setting.protocol, entry.given)
-    return with_base(setting, recipe, folder / f"base-{view_folder(folder, entry).name}")
+    shared = recipe.method not in (None, entry.name)  # with the method whose base session this is
+    return with_base(setting, recipe, folder / f"base-{recipe.method if shared else view_folder(folder, entry).name}")
+
+
+def _is_its_own(setting: Setting, entry: Entry) -> bool:
+    """Say whether the shared backbone was trained with the very loss that a method asks for."""
+    if setting.trained is None:
+        return False
+    here = setting.trained.recipe
+    return own_recipe(entry.factory, here, setting.protocol, entry.given).loss == here.loss
 
 
 def _play(
-    rows: Iterable[Row], workers: int | str | None, cluster: Cluster | None
-) -> Iterator[tuple[Row, Cell, Outcome]]:
+    views: Iterable[RunView], workers: int | str | None, cluster: Cluster | None
+) -> Iterator[tuple[RunView, Cell, Outcome]]:
     """Yield what becomes of every missing cell, as it becomes known."""
-    missing = [(row, cell) for row in rows for cell in row.missing]
+    missing = [(view, cell) for view in views for cell in view.missing]
     data = _data(missing)
     # A thread for each cell that a cluster is to play: dask knows how many its workers take at a time.
     threads = workers if isinstance(workers, int) else usable_cores() if cluster is None else max(1, len(missing))
@@ -167,32 +174,32 @@ def _play(
     lost: ClusterLostError | None = None
     try:
         outcomes = parallel(
-            joblib.delayed(_play_cell)(number, cell, data[id(row.setting), cell.draw], cluster)
-            for number, (row, cell) in enumerate(missing)
+            joblib.delayed(_play_cell)(number, cell, data[id(view.setting), cell.draw], cluster)
+            for number, (view, cell) in enumerate(missing)
         )
         for number, outcome in track(outcomes, "Playing", len(missing)):
-            row, cell = missing[number]
+            view, cell = missing[number]
             if isinstance(outcome, ClusterLostError):
                 lost = outcome
             else:
-                yield row, cell, outcome
+                yield view, cell, outcome
     finally:
-        end_children()
+        children().end()
     if lost is not None:
         raise lost
 
 
 def _play_cell(number: int, cell: Cell, data: DrawData, cluster: Cluster | None) -> tuple[int, Outcome]:
     """Be one of joblib's threads: have a child here or on the cluster play a cell, and say what became of it."""
-    play = in_child if cluster is None else cluster.play
+    play = children().run if cluster is None else cluster.play
     parts = {name: part for name, part in vars(data).items() if name != "images" or cell.method.sees == "images"}
     try:
-        return number, play(pack(_in_child, cell), parts)
+        return number, play(pack(_play_here, cell), parts)
     except MasilError as error:
         return number, error
 
 
-def _in_child(cell: Cell, **parts: Any) -> CellRecord:
+def _play_here(cell: Cell, **parts: Any) -> CellRecord:
     """Be the child: play a cell, keeping the base session for the next one."""
     return cell.play(DrawData(**parts), _fitted_here())
 
@@ -203,20 +210,14 @@ def _fitted_here() -> FittedCache:
     return FittedCache()
 
 
-def _data(missing: Sequence[tuple[Row, Cell]]) -> dict[tuple[int, int | None], DrawData]:
+def _data(missing: Sequence[tuple[RunView, Cell]]) -> dict[tuple[int, int | None], DrawData]:
     """Make every activation that the cells need, once, before the first is played; by setting and draw."""
     data: dict[tuple[int, int | None], DrawData] = {}
-    for setting in {id(row.setting): row.setting for row, _ in missing}.values():
+    for setting in {id(view.setting): view.setting for view, _ in missing}.values():
         LOG.info("Activations of %s through %s.", setting.dataset.name, setting.backbone.name)
-        draws = dict.fromkeys(cell.draw for row, cell in missing if row.setting is setting)
+        draws = dict.fromkeys(cell.draw for view, cell in missing if view.setting is setting)
         data |= {(id(setting), draw): part for draw, part in draw_data(setting, list(draws)).items()}
     return data
-
-
-def _sources(entries: Iterable[Entry]) -> set[Path]:
-    """Give the files of methods that stand in a file of their own: workers of a cluster may not have them."""
-    files = [own_source(entry.factory) for entry in entries if "." not in entry.factory.__module__]
-    return {file for file in files if file is not None}
 
 
 def _place(cell: Cell) -> tuple[str, str]:

@@ -1,7 +1,5 @@
 """Where a figure comes from and what it cost: code, versions, machine and command, time, memory and kept bytes."""
 
-from __future__ import annotations
-
 import hashlib
 import inspect
 import platform
@@ -11,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -43,14 +42,27 @@ class Stamp:
     peak_bytes: int  # the most that its process held; 0 where the system does not say
 
 
-def versions() -> dict[str, str]:
-    """Give the versions that figures may depend on."""
-    return {
-        "masil": masil.__version__,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "numpy": np.__version__,
-    }
+def make_stamp(command: str, device: str, method: object, *, started: datetime, seconds: float) -> Stamp:
+    """Stamp a cell that this process has just played with a method."""
+    commit_, clean = commit()
+    versions = {"masil": masil.__version__, "python": platform.python_version()}
+    return Stamp(
+        commit=commit_,
+        clean=clean,
+        command=command,
+        versions={**versions, "torch": torch.__version__, "numpy": np.__version__},
+        machine={
+            "system": f"{platform.system()} {platform.machine()}",
+            "cpu": cpu_model(),
+            "cores": usable_cores(),
+            "memory_bytes": memory(),
+            "device": str(resolve_device(device)),
+        },
+        started=started.isoformat(timespec="seconds"),
+        seconds=seconds,
+        model_bytes=model_bytes(method),
+        peak_bytes=peak_bytes(),
+    )
 
 
 def commit() -> tuple[str | None, bool | None]:
@@ -94,17 +106,6 @@ def own_code(method: Callable[..., Any]) -> str | None:
     return hashlib.sha256(source.read_bytes()).hexdigest() if source is not None and source.is_file() else None
 
 
-def machine(device: str) -> dict[str, Any]:
-    """Say what the run was on."""
-    return {
-        "system": f"{platform.system()} {platform.machine()}",
-        "cpu": cpu_model(),
-        "cores": usable_cores(),
-        "memory_bytes": memory(),
-        "device": str(resolve_device(device)),
-    }
-
-
 def command() -> str:
     """Give the command line of this process, to be run again."""
     program = Path(sys.argv[0])
@@ -139,14 +140,11 @@ def _blocks(value: object, met: set[int]) -> Iterator[Tensor | np.ndarray]:
     if isinstance(value, Tensor | np.ndarray):
         yield value
         return
-    parts: Iterable[object]
     if isinstance(value, nn.Module):
-        parts = [*value.parameters(), *value.buffers()]
-    elif isinstance(value, Mapping):
-        parts = value.values()
+        parts: Iterable[object] = [*value.parameters(), *value.buffers()]
     elif isinstance(value, list | tuple | set | frozenset):
         parts = value
     else:
-        parts = getattr(value, "__dict__", {}).values()
+        parts = (value if isinstance(value, Mapping) else getattr(value, "__dict__", {})).values()
     for part in list(parts):
         yield from _blocks(part, met)

@@ -1,17 +1,16 @@
-"""What a run leaves behind: `run.json`, one method on one protocol over one or more draws of the shots.
+"""What a run leaves behind: one method on one protocol over draws of the shots, and its figures over these draws.
 
 Accuracies are in per cent, as in the literature's tables; times in seconds; memory in bytes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any, final
 
 from masil.benchmark.play import SessionResult
 from masil.benchmark.provenance import Stamp
-from masil.protocol import Protocol, spread, summarise
+from masil.protocol import Protocol, SessionScore, Spread, mean_and_interval, summarise
 
 
 @final
@@ -35,6 +34,7 @@ class DrawRecord:
     """All sessions with one choice of shots; `draw` None is the field's standard lists.
 
     `confusion` counts the last session's test images by the sessions that taught their true (row) and predicted class.
+    `balanced` are the sessions once more, as judged after a post-processing of the same scores; empty without one.
     """
 
     draw: int | None
@@ -44,6 +44,7 @@ class DrawRecord:
     generalised: float
     stamp: Stamp
     confusion: tuple[tuple[int, ...], ...] = ()
+    balanced: tuple[SessionRow, ...] = ()
 
 
 @final
@@ -71,11 +72,12 @@ class RunRecord:
     weights_checksum: str
     data_checksum: str
     code: str  # checksum of the source that played it; "" in files of version 1, which did not note it
-    flip: bool = False  # activations are means over an image and its mirror image
+    views: int = 1  # over how many looks at an image (itself, mirrored, moved) its activations are averaged
     asked: tuple[int | None, ...] = ()  # draws; those that are not in `draws` are missing
     failed: dict[str, str] = field(default_factory=dict)  # draw -> why it is missing
     waiting: str | None = None  # why a record that cannot be traced is shown until it is played again
     extras: dict[str, Any] = field(default_factory=dict)
+    source: Path | None = field(default=None, compare=False)  # the file that it was read from; not written
 
     def stamped(self, name: str) -> list[Any]:
         """Give the different values that the draws' stamps have under a name, in their order."""
@@ -106,10 +108,9 @@ class RunRecord:
 
 def draw_record(protocol: Protocol, draw: int | None, played: Sequence[SessionResult], stamp: Stamp) -> DrawRecord:
     """Sum up the sessions of one draw, in per cent."""
-    rows = []
-    for session in played:
-        score = session.score
-        row = SessionRow(
+
+    def row(session: SessionResult, score: SessionScore) -> SessionRow:
+        return SessionRow(
             session=score.session,
             classes=protocol.seen(score.session).stop,
             accuracy=100 * score.accuracy,
@@ -119,17 +120,59 @@ def draw_record(protocol: Protocol, draw: int | None, played: Sequence[SessionRe
             learn_seconds=session.learn_seconds,
             predict_seconds=session.predict_seconds,
         )
-        rows.append(row)
+
     total = summarise(protocol, [session.score for session in played])
     return DrawRecord(
         draw=draw,
-        sessions=tuple(rows),
+        sessions=tuple(row(session, session.score) for session in played),
         average=100 * total.average,
         performance_drop=100 * total.performance_drop,
         generalised=100 * total.generalised,
         stamp=stamp,
         confusion=tuple(map(tuple, played[-1].confusion.tolist())),
+        balanced=tuple(row(session, session.balanced) for session in played if session.balanced is not None),
     )
+
+
+OF_A_DRAW = ("average", "performance_drop", "generalised")
+
+
+def figure(draw: DrawRecord, name: str, session: int = -1, *, balanced: bool = False) -> float | None:
+    """Give one figure of a draw: of the draw as a whole (`OF_A_DRAW`), else of a session, the last if none is named.
+
+    `balanced` takes the scores after the method's post-processing; where there are none, the figure is None. Seconds
+    of learning are those of all sessions together.
+    """
+    if name == "learn_seconds":
+        return sum(row.learn_seconds for row in draw.sessions)
+    rows = draw.balanced if balanced else draw.sessions
+    if not rows:
+        return None
+    if balanced and name == "average":
+        return sum(row.accuracy for row in rows) / len(rows)
+    value: float | None = getattr(draw, name) if name in OF_A_DRAW else getattr(rows[session], name)
+    return value
+
+
+def over_draws(draws: Sequence[DrawRecord], name: str, session: int = -1, *, balanced: bool = False) -> Spread | None:
+    """Give mean, deviation (n − 1) and 95 % interval of one figure over draws; None where a draw does not have it."""
+    values = [figure(draw, name, session, balanced=balanced) for draw in draws]
+    known = [value for value in values if value is not None]
+    return mean_and_interval(known) if known and len(known) == len(values) else None
+
+
+def paired_difference(ours: RunRecord, theirs: RunRecord) -> Spread | None:
+    """Give by how much one run's last accuracy is ahead of another's on the draws of both; interval by a paired t-test.
+
+    A draw has the same shots for every method, so its luck is in both and drops out of the difference. None where they
+    have no draw in common, or differ in protocol or data.
+    """
+    if (ours.protocol, ours.data_checksum) != (theirs.protocol, theirs.data_checksum):
+        return None
+    rivals = {draw.draw: figure(draw, "accuracy") for draw in theirs.draws}
+    pairs = [(figure(draw, "accuracy"), rivals[draw.draw]) for draw in ours.draws if draw.draw in rivals]
+    differences = [our - their for our, their in pairs if our is not None and their is not None]
+    return mean_and_interval(differences) if differences else None
 
 
 def mean_sessions(draws: Sequence[DrawRecord]) -> list[dict[str, Any]]:
@@ -138,28 +181,24 @@ def mean_sessions(draws: Sequence[DrawRecord]) -> list[dict[str, Any]]:
     for rows in zip(*(draw.sessions for draw in draws), strict=True):
         mean: dict[str, Any] = {"session": rows[0].session, "classes": rows[0].classes}
         for name in (column.name for column in fields(SessionRow) if column.name not in mean):
-            mean |= _over_draws(name, [getattr(row, name) for row in rows], deviation=not name.endswith("_seconds"))
+            mean |= _named(name, [getattr(row, name) for row in rows], deviation=not name.endswith("_seconds"))
         means.append(mean)
     return means
 
 
 def summary(draws: Sequence[DrawRecord]) -> dict[str, Any]:
     """Give a run's headline figures over the draws: `last` is the last session's accuracy."""
-    last = [draw.sessions[-1] for draw in draws]
-    return {
-        "draws": len(draws),
-        **_over_draws("last", [row.accuracy for row in last]),
-        **_over_draws("harmonic_mean", [row.harmonic_mean for row in last]),
-        **_over_draws("average", [draw.average for draw in draws]),
-        **_over_draws("performance_drop", [draw.performance_drop for draw in draws]),
-        **_over_draws("generalised", [draw.generalised for draw in draws]),
-    }
+    names = {"last": "accuracy", "harmonic_mean": "harmonic_mean", **{name: name for name in OF_A_DRAW}}
+    total: dict[str, Any] = {"draws": len(draws)}
+    for title, name in names.items():
+        total |= _named(title, [figure(draw, name) for draw in draws])
+    return total
 
 
-def _over_draws(name: str, values: Sequence[float | None], deviation: bool = True) -> dict[str, float | None]:
+def _named(name: str, values: Sequence[float | None], deviation: bool = True) -> dict[str, float | None]:
     """Give the mean of one figure and, of several draws, its deviation; None where a draw does not have it."""
     known = [value for value in values if value is not None]
     if len(known) < len(values):
         return {name: None}
-    figure = spread(known)
-    return {name: figure.mean, f"{name}_std": figure.std} if deviation and figure.n > 1 else {name: figure.mean}
+    total = mean_and_interval(known)
+    return {name: total.mean, f"{name}_std": total.std} if deviation and total.n > 1 else {name: total.mean}

@@ -1,10 +1,8 @@
 """`run.json`: a record as a versioned file, and back; `docs/run-json.md` describes its keys."""
 
-from __future__ import annotations
-
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,7 @@ from typing import Any
 from masil.benchmark.provenance import Stamp
 from masil.benchmark.record import DrawRecord, RunRecord, SessionRow, mean_sessions, summary
 from masil.errors import StorageError
-from masil.files import read_json, write_json
+from masil.storage import read_json, write_json
 
 FORMAT = "masil-run"
 VERSION = 2
@@ -27,6 +25,7 @@ def write_run(record: RunRecord, path: Path | str) -> Path:
     path = Path(path)
     file = path if path.suffix == ".json" else path / FILE
     plain = asdict(record)
+    del plain["source"]
     first = {name: plain.pop(name) for name in ("method", "protocol")}
     means = {"sessions": mean_sessions(record.draws), "summary": summary(record.draws), "draws": plain.pop("draws")}
     write_sealed(file, {"format": FORMAT, "version": VERSION, **first, **means, **plain})
@@ -40,8 +39,10 @@ def read_run(path: Path | str) -> RunRecord:
     value = read_sealed(path, FORMAT, VERSION, "a run of masil")
     try:
         value = _from_version_1(value) if value["version"] == 1 else value
+        value.setdefault("views", 2 if value.get("flip") else 1)  # as it was called when there were two at the most
         draws = tuple(draw_from_json(draw) for draw in value["draws"])
-        return RunRecord(**known_fields(RunRecord, value) | {"draws": draws, "asked": tuple(value["asked"])})
+        parts = {"draws": draws, "asked": tuple(value["asked"]), "source": path}
+        return RunRecord(**known_fields(RunRecord, value) | parts)
     except (KeyError, TypeError, AttributeError) as error:
         raise damaged(path, error) from error
 
@@ -71,11 +72,16 @@ def _from_version_1(value: Mapping[str, Any]) -> dict[str, Any]:
 def draw_from_json(value: Mapping[str, Any]) -> DrawRecord:
     """Read one draw."""
     parts = {
-        "sessions": tuple(SessionRow(**known_fields(SessionRow, row)) for row in value["sessions"]),
+        "sessions": _rows(value["sessions"]),
         "stamp": Stamp(**known_fields(Stamp, value["stamp"])),
         "confusion": tuple(map(tuple, value.get("confusion", ()))),
+        "balanced": _rows(value.get("balanced", ())),
     }
     return DrawRecord(**known_fields(DrawRecord, value) | parts)
+
+
+def _rows(values: Iterable[Mapping[str, Any]]) -> tuple[SessionRow, ...]:
+    return tuple(SessionRow(**known_fields(SessionRow, row)) for row in values)
 
 
 def known_fields(record: Any, value: Mapping[str, Any]) -> dict[str, Any]:

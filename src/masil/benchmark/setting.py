@@ -1,7 +1,5 @@
 """What every method is given alike: a protocol, its data set, and the frozen backbone through which it is seen."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -11,12 +9,12 @@ from typing import Any, final
 
 from torch import Tensor
 
-from masil.backbones import ActivationStore, Backbone, create
+from masil.backbones import ActivationStore, Backbone, create, find_views
 from masil.data import Dataset, Images, load
 from masil.errors import InputError, lookup
 from masil.protocol import PROTOCOLS, Protocol, sessions
 from masil.training import USUAL, Recipe, Trained, load_trained, train
-from masil.training import recipe as recipe_called
+from masil.training import recipe as find_recipe
 
 Draws = int | Sequence[int | None] | None  # how many, which, or the standard shots
 
@@ -31,7 +29,7 @@ class Setting:
     backbone: Backbone
     weights: str
     trained: Trained | None = None  # the base session of the backbone, if one was trained
-    flip: bool = False  # activations are means over an image and its mirror image
+    views: int = 1  # over how many looks at an image its activations are averaged; see `masil.backbones.VIEWS`
     device: str = "auto"
     store: ActivationStore = field(default_factory=ActivationStore)
 
@@ -52,10 +50,13 @@ class Setting:
 
     def activations(self, images: Images) -> Tensor:
         """Give the activations [n d] of images, extracted once and kept."""
-        plain = self.store.get(self.backbone, images, device=self.device)
-        if not self.flip:
-            return plain
-        return (plain + self.store.get(self.backbone, images, flip=True, device=self.device)) / 2
+        first, *others = find_views(self.views)
+        mean = self.store.get(self.backbone, images, view=first, device=self.device)
+        if others:
+            for view in others:
+                mean = mean + self.store.get(self.backbone, images, view=view, device=self.device)
+            mean = mean / self.views
+        return mean
 
     def draws(self, asked: Draws) -> tuple[int | None, ...]:
         """Say which draws are played: 0 … n − 1, or those named; without any the standard shots, else draw 0.
@@ -86,77 +87,86 @@ class Setting:
         return self.backbone.fingerprint()
 
 
-def prepare(
-    protocol: str | Protocol = "characters",
-    *,
-    backbone: str | Backbone = "efficientnet_lite0",
-    weights: str | Path = "imagenet",
-    checkpoint: Path | str | None = None,
-    recipe: str | Recipe | None = None,
-    folder: Path | str | None = None,
-    dataset: Dataset | None = None,
-    data: Path | str | None = None,
-    download: bool = False,
-    flip: bool = False,
-    device: str = "auto",
-) -> Setting:
-    """Load a protocol's data set and a backbone: by name and weights, from a checkpoint, or trained by a recipe.
+@final
+@dataclass(frozen=True)
+class Origin:
+    """Where a backbone comes from: by name and weights, from a checkpoint, or trained by a recipe.
 
     `checkpoint` is the folder of a finished base session; with `recipe`, one is trained in `folder`, going on where an
     earlier one was stopped.
     """
+
+    backbone: str | Backbone = "efficientnet_lite0"
+    weights: str | Path = "imagenet"
+    checkpoint: Path | str | None = None
+    recipe: str | Recipe | None = None
+    folder: Path | str | None = None
+
+
+def prepare(
+    protocol: str | Protocol = "characters",
+    origin: Origin = Origin(),
+    *,
+    dataset: Dataset | None = None,
+    data: Path | str | None = None,
+    download: bool = False,
+    views: int = 1,
+    device: str = "auto",
+) -> Setting:
+    """Load a protocol's data set, unless it is given, and a backbone. `data` is the folder of data sets."""
     shape = protocol if isinstance(protocol, Protocol) else lookup("protocol", protocol, PROTOCOLS)
-    plan = recipe_called(recipe) if isinstance(recipe, str) else recipe
-    if checkpoint is not None and plan is not None:
+    find_views(views)  # now rather than after hours: there are sets of some numbers only
+    plan = find_recipe(origin.recipe) if isinstance(origin.recipe, str) else origin.recipe
+    if origin.checkpoint is not None and plan is not None:
         raise InputError("A recipe trains a base session and a checkpoint brings one; give one of the two.")
-    if plan is not None and folder is None:
+    if plan is not None and origin.folder is None:
         raise InputError(f"Recipe '{plan.name}' trains a base session, which needs a folder to be kept in; name one.")
     source: dict[str, Any] = {}
-    names = None
-    if checkpoint is not None:
-        trained = _fitting(shape, load_trained(checkpoint), Path(checkpoint))
-        source, names = _of(trained), trained.names
-    elif isinstance(backbone, Backbone):
-        source = {"backbone": backbone, "weights": backbone.fingerprint()}
+    if origin.checkpoint is not None:
+        trained = load_trained(origin.checkpoint)
+        _check_protocol(shape, trained, Path(origin.checkpoint))
+        source = _fields_from(trained)
+    elif isinstance(origin.backbone, Backbone):
+        source = {"backbone": origin.backbone, "weights": origin.backbone.fingerprint()}
     elif plan is None:
-        net = create(backbone, weights=weights)
-        source = {"backbone": net, "weights": "imagenet" if weights == "imagenet" else net.fingerprint()}
-    found = load(shape.dataset, data, download=download) if dataset is None else dataset
-    if names is not None and checkpoint is not None:
-        _refuse_other_classes(names, next(sessions(shape, found)).names, Path(checkpoint))
-    if plan is not None and folder is not None:
-        source = _of(_train(shape, found, plan, Path(folder), device))
-    return Setting(shape, found, flip=flip, device=device, **source)
+        net = create(origin.backbone, weights=origin.weights)
+        source = {"backbone": net, "weights": "imagenet" if origin.weights == "imagenet" else net.fingerprint()}
+    dataset = load(shape.dataset, data, download=download) if dataset is None else dataset
+    if origin.checkpoint is not None and trained.names is not None:
+        _refuse_other_classes(trained.names, next(sessions(shape, dataset)).names, Path(origin.checkpoint))
+    if plan is not None and origin.folder is not None:
+        source = _fields_from(_train(shape, dataset, plan, folder=origin.folder, device=device))
+    return Setting(shape, dataset, views=views, device=device, **source)
 
 
 def with_base(setting: Setting, recipe: Recipe, folder: Path) -> Setting:
     """Give the same setting with a base session of another recipe, trained in `folder`."""
-    return replace(setting, **_of(_train(setting.protocol, setting.dataset, recipe, folder, setting.device)))
+    trained = _train(setting.protocol, setting.dataset, recipe, folder=folder, device=setting.device)
+    return replace(setting, **_fields_from(trained))
 
 
-def _train(protocol: Protocol, dataset: Dataset, recipe: Recipe, folder: Path, device: str) -> Trained:
+def _train(protocol: Protocol, dataset: Dataset, recipe: Recipe, *, folder: Path | str, device: str) -> Trained:
     base = next(sessions(protocol, dataset))
     return train(base.train, recipe, folder, names=base.names, device=device)
 
 
-def _of(trained: Trained) -> dict[str, Any]:
+def _fields_from(trained: Trained) -> dict[str, Any]:
     """Give the fields of a setting that a base session decides."""
     return {"backbone": trained.backbone, "weights": trained.backbone.fingerprint(), "trained": trained}
 
 
-def _fitting(protocol: Protocol, trained: Trained, folder: Path) -> Trained:
+def _check_protocol(protocol: Protocol, trained: Trained, folder: Path) -> None:
     """Refuse a base session of another protocol: of other classes, or by a recipe that bears another's name."""
-    of = trained.recipe.name.partition("-")[0]
-    classes = len(trained.class_vectors)
-    elsewhere = of in PROTOCOLS and PROTOCOLS[of].dataset != protocol.dataset
+    recipe_for, classes = trained.recipe.name.partition("-")[0], len(trained.class_vectors)
+    elsewhere = recipe_for in PROTOCOLS and PROTOCOLS[recipe_for].dataset != protocol.dataset
     if classes != protocol.base_classes or elsewhere:
         recipe = "" if protocol.dataset in USUAL else " --recipe RECIPE"
+        command = f"train {protocol.name}{recipe}" if protocol.name in PROTOCOLS else "run PROTOCOL --recipe RECIPE"
         raise InputError(
             f"The checkpoint {folder} is of another protocol: its recipe is '{trained.recipe.name}' and it knows "
             f"{classes} base classes; '{protocol.name}' has {protocol.base_classes}. "
-            f"Train one with: masil train {protocol.name} --out FOLDER{recipe}"
+            f"Train one with: masil {command} --out FOLDER"
         )
-    return trained
 
 
 def _refuse_other_classes(trained: Sequence[str], here: Sequence[str], folder: Path) -> None:

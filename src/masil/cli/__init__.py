@@ -1,3 +1,3 @@
 """The `masil` command."""
 
-from masil.cli.app import main
+from masil.cli.app import app, main

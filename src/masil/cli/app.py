@@ -8,22 +8,17 @@ from typing import Annotated
 import typer
 
 from masil import __version__
+from masil.cli.ask import evaluate, predict
 from masil.cli.doctor import doctor
-from masil.cli.evaluate import evaluate
 from masil.cli.explain import explain
-from masil.cli.export import export
-from masil.cli.fit import fit
-from masil.cli.forget import forget
-from masil.cli.info import info
-from masil.cli.learn import learn
 from masil.cli.list import list_names
-from masil.cli.predict import predict
+from masil.cli.model import export, info
 from masil.cli.report import report
+from masil.cli.reproduce import reproduce
 from masil.cli.run import bench, run
 from masil.cli.serve import serve
-from masil.cli.train import train
-from masil.cli.tune import tune
-from masil.cli.undo import undo
+from masil.cli.teach import fit, forget, learn, undo
+from masil.cli.train import train, tune
 from masil.errors import MasilError
 from masil.hardware import prepare
 
@@ -39,7 +34,7 @@ app = typer.Typer(
 command: Callable[..., None]
 for command in (fit, learn, predict, explain, evaluate, info, undo, forget, export, serve):
     app.command(rich_help_panel="Your photos")(command)
-for command in (run, bench, train, tune, report):
+for command in (run, bench, train, tune, report, reproduce):
     app.command(rich_help_panel="Benchmarks")(command)
 app.command("list", rich_help_panel="Benchmarks")(list_names)
 app.command()(doctor)

@@ -69,8 +69,8 @@ def doctor(
 
 def examine(hardware: "Hardware") -> dict[str, Any]:
     """Collect everything that doctor says, as plain values."""
-    from masil.files import cache_folder, to_json
     from masil.hardware import cpu_model, memory, precision, torch_build, torch_version, usable_cores
+    from masil.storage import cache_folder, to_json
 
     cache = cache_folder()
     there = next(folder for folder in (cache, *cache.absolute().parents) if folder.exists())

@@ -1,86 +1,79 @@
 """`masil explain`: why this class and not the next, as a picture and as data."""
 
+import io
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from masil.cli import options
-from masil.cli.photos import listed_files, load_model, percent, print_json, print_table, refuse_overwriting, say
+from masil.cli.output import print_json, print_table, say
+from masil.cli.photos import listed_files, load_model, refuse_overwriting
+from masil.errors import DataError, InputError
 
 if TYPE_CHECKING:
-    from masil.learner import Answers, Crop, Explanation, Masil
+    from masil.learner import Crop, Explanation
 
-MOST = 128  # gallery photos that are looked at
+GALLERY_PHOTOS = 128  # that are looked at, at most
 GRID = 14  # places a side of a heat map in JSON
 
 
 def explain(
-    model: Annotated[Path, typer.Argument(help="The model file.")],
+    model: options.Model,
     image: Annotated[Path, typer.Argument(help="The photo to explain.")],
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="The picture to draw, as PNG.", show_default=False)
-    ] = (None),
+    out: Annotated[Path | None, options.option("--out", "-o", text="The picture to draw, as PNG.")] = None,
     gallery: Annotated[
-        Path | None,
-        typer.Option(help="A folder of photos in which to show what each concept looks like.", show_default=False),
+        Path | None, options.option(text="A folder of photos in which to show what each concept looks like.")
     ] = None,
-    count: Annotated[int, typer.Option(min=1, max=8, help="Show so many concepts.")] = 3,
-    force: Annotated[bool, typer.Option("--force", help="Replace the picture if there is one.")] = False,
+    count: Annotated[int, typer.Option(min=1, max=8, help="Show this many concepts.")] = 3,
+    force: options.Force = False,
     device: options.Device = "auto",
-    json: Annotated[bool, typer.Option("--json", help="Print the explanation as one JSON object.")] = False,
+    json: options.Json = False,
 ) -> None:
     """Say which concepts spoke for the class of a photo and against the runner-up, and where each of them lies.
 
     A model keeps no photo, so what a concept looks like elsewhere can only be shown in photos you give: --gallery.
     """
-    import io
 
-    from masil.data import file_images
-    from masil.errors import InputError
-    from masil.files import write_bytes
-    from masil.learner import draw
+    from masil.learner import draw_explanation
+    from masil.storage import write_bytes
 
     if out is not None:
         refuse_overwriting(out, force)
     elif not json:
         raise InputError("Name the picture to draw with -o why.png, or ask for data with --json.")
     learner = load_model(model, device)
-    backbone = learner.encoder_.backbone
-    assert backbone is not None
-    from torch import zeros
-
-    photo = file_images(Path(), [str(image)], zeros(1))
-    answers = learner.answer(photo)
-    explanation = learner.explain(photo, count)
-    crops = None if gallery is None else _crops(learner, gallery, explanation.concepts)
+    explanation = learner.explain([image], count)
+    crops = None
+    if gallery is not None:
+        files = list(listed_files([str(gallery)]))
+        if not files:
+            raise DataError(f"There is no photo in the gallery {gallery}.")
+        crops = learner.nearest_crops(files[:: -(-len(files) // GALLERY_PHOTOS)], explanation.concepts)
     if out is not None:
-        picture = draw(explanation, photo.load([0], backbone.framing)[0], sure=_sure(answers), crops=crops)
         file = io.BytesIO()
-        picture.save(file, "PNG")
+        draw_explanation(explanation, crops=crops).save(file, "PNG")
         write_bytes(out, file.getvalue())
     if json:
-        print_json(as_data(image, answers, explanation, crops))
+        print_json({"image": str(image), **_as_data(explanation, crops)})
         return
-    say(f"{explanation.label}, rather than {explanation.runner_up or 'nothing else'}: {_sure(answers)}.")
-    rows = [(f"concept {j}", f"{float(explanation.contributions[j]):+.3f}") for j in explanation.concepts]
-    rows += [("all other concepts", f"{_others(explanation):+.3f}"), ("no concept", f"{explanation.rest:+.3f}")]
-    rows += [("balance of classes", f"{explanation.offset:+.3f}"), ("lead", f"{explanation.difference:+.3f}")]
-    print_table("", ("what", "adds to the lead"), rows)
+    say(f"{explanation.label}, rather than {explanation.runner_up or 'nothing else'}: {explanation.answer.certainty}.")
+    rows = [(f"concept {j}", float(explanation.contributions[j])) for j in explanation.concepts]
+    rows += [("all other concepts", explanation.others), ("no concept", explanation.rest)]
+    rows += [("balance of classes", explanation.offset), ("lead", explanation.difference)]
+    print_table("", ("what", "adds to the lead"), [(what, f"{share:+.3f}") for what, share in rows])
     say(f"The picture is {out}.")
 
 
-def as_data(
-    image: Path, answers: "Answers", explanation: "Explanation", crops: "tuple[tuple[Crop, ...], ...] | None"
-) -> dict[str, Any]:
+def _as_data(explanation: "Explanation", crops: "Sequence[Sequence[Crop]] | None") -> dict[str, Any]:
     """Give an explanation as plain values; a heat map is a grid of shares of its largest value."""
     from torch.nn.functional import adaptive_avg_pool2d
 
     assert explanation.heat is not None
-    best = answers.probabilities[0].max()
     concepts: list[dict[str, Any]] = []
-    for place, j in enumerate(explanation.concepts):
-        warm = adaptive_avg_pool2d(explanation.heat[place].clamp_min(0)[None, None], GRID)[0, 0]
+    for position, j in enumerate(explanation.concepts):
+        warm = adaptive_avg_pool2d(explanation.heat[position].clamp_min(0)[None, None], GRID)[0, 0]
         heat = (warm / warm.max().clamp_min(1e-12)).tolist()
         concepts.append(
             {
@@ -92,52 +85,20 @@ def as_data(
         )
         if crops is not None:
             concepts[-1]["crops"] = [
-                {"image": crop.image, "box": list(crop.box), "coefficient": crop.coefficient} for crop in crops[place]
+                {"image": crop.image, "box": list(crop.box), "coefficient": crop.coefficient}
+                for crop in crops[position]
             ]
+    answer = explanation.answer
     return {
-        "image": str(image),
         "label": explanation.label,
         "runner_up": explanation.runner_up,
-        "unknown": answers.known is not None and bool(answers.rejected()[0]),
-        "confidence": float(best),
-        "known": None if answers.known is None else float(answers.known[0]),
+        "unknown": bool(answer.unknown),
+        "confidence": answer.top[0].probability,
+        "known": answer.known,
         "lead": explanation.difference,
         "concepts": concepts,
-        "other_concepts": _others(explanation),
+        "other_concepts": explanation.others,
         "rest": explanation.rest,
         "offset": explanation.offset,
         "contributions": [round(value, 6) for value in explanation.contributions.tolist()],
     }
-
-
-def _crops(learner: "Masil", folder: Path, concepts: tuple[int, ...]) -> "tuple[tuple[Crop, ...], ...]":
-    """Look at photos from all over the gallery for where the concepts are strongest."""
-    from torch import zeros
-
-    from masil.data import file_images
-    from masil.errors import DataError
-    from masil.learner import nearest_crops
-
-    files = [str(file) for file in listed_files([str(folder)])]
-    if not files:
-        raise DataError(f"There is no photo in the gallery {folder}.")
-    chosen = files[:: -(-len(files) // MOST)]
-    assert learner.encoder_.backbone is not None
-    return nearest_crops(
-        learner.base_, learner.encoder_.backbone, file_images(Path(), chosen, zeros(len(chosen))), concepts
-    )
-
-
-def _others(explanation: "Explanation") -> float:
-    return float(explanation.contributions.sum()) - sum(
-        float(explanation.contributions[j]) for j in explanation.concepts
-    )
-
-
-def _sure(answers: "Answers") -> str:
-    """Say how sure the answer is."""
-    sure = f"confidence {percent(float(answers.probabilities[0].max()))}"
-    if answers.known is None:
-        return sure
-    doubt = ", so perhaps unknown" if bool(answers.rejected()[0]) else ""
-    return f"{sure}, known {percent(float(answers.known[0]))}{doubt}"

@@ -1,14 +1,18 @@
 """Options that several commands take, each said once, and what must hold of them before any work is done."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from masil.errors import InputError, StorageError, lookup, suggest
+
 if TYPE_CHECKING:
     from masil.data import Dataset
     from masil.protocol import Protocol
+    from masil.training import Recipe as TrainingRecipe
 
 BACKBONE, WEIGHTS = "efficientnet_lite0", "imagenet"  # where nothing is said
 
@@ -32,15 +36,30 @@ Shot = Annotated[int | None, option(text="For a folder of photos: the number of 
 Draws = Annotated[int | None, option(text="Play this many random draws of the shots: 0, 1, 2, …")]
 Seed = Annotated[int, typer.Option(help="The seed of everything random in a method; the shots depend on the draw.")]
 Set = Annotated[
-    list[str] | None, option("--set", text="Set a parameter of a method: METHOD.NAME=VALUE. May be repeated.")
+    list[str] | None,
+    option(
+        "--set", text="Set a parameter, METHOD.NAME=VALUE, or a value of the recipe, recipe.NAME=VALUE; repeatable."
+    ),
 ]
-Flip = Annotated[bool, typer.Option("--flip", help="Average activations over each image and its mirror image.")]
+Views = Annotated[
+    int,
+    typer.Option(
+        help="Average activations over this many looks at each image: 2 adds its mirror image, 6 or 10 moved copies."
+    ),
+]
+Flip = Annotated[bool, typer.Option("--flip", help="The same as --views 2.")]
+
+Model = Annotated[Path, typer.Argument(help="The model file.")]
+By = Annotated[str | None, option(text="The name for the log; by default that of the account.")]
+Note = Annotated[str, option(text="A remark for the log.")]
+SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out files that are no photos.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace the file if there is one.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
 def refuse_other_backbone(backbone: str, weights: str, checkpoint: Path | None, recipe: str | None = None) -> None:
     """Refuse a backbone or weights beside a checkpoint or a recipe, which bring their own."""
-    from masil.errors import InputError
-
     if checkpoint is None and recipe is None:
         return
     source = f"--checkpoint {checkpoint} brings" if checkpoint is not None else f"--recipe {recipe} names"
@@ -53,26 +72,20 @@ def refuse_other_backbone(backbone: str, weights: str, checkpoint: Path | None, 
 
 def refuse_file(folder: Path | None) -> None:
     """Refuse a folder to write to that cannot be one, because it or a folder above it is a file."""
-    from masil.errors import StorageError
-
     for path in () if folder is None else (folder, *folder.parents):
         if path.exists() and not path.is_dir():
             raise StorageError(f"--out names the folder {folder}, but {path} is a file; choose another name.")
 
 
 def read_parameters(assignments: Sequence[str] | None, methods: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Read METHOD.NAME=VALUE, where VALUE is JSON or else a word, into parameters by method."""
-    import json
-
-    from masil.errors import InputError, lookup
-
+    """Read METHOD.NAME=VALUE, where VALUE is JSON or else a word, into parameters by method; "recipe" is one, too."""
     parameters: dict[str, dict[str, Any]] = {}
     for assignment in assignments or ():
         target, equals, text = assignment.partition("=")
         method, dot, name = target.partition(".")
         if not (equals and dot and name):
             raise InputError(f"--set {assignment} is not of the form METHOD.NAME=VALUE, such as masil.alpha=0.3.")
-        lookup("method to be played", method, dict.fromkeys(methods))
+        lookup("method to be played", method, dict.fromkeys([*methods, "recipe"]))
         try:
             value = json.loads(text)
         except json.JSONDecodeError:
@@ -81,10 +94,41 @@ def read_parameters(assignments: Sequence[str] | None, methods: Sequence[str]) -
     return parameters
 
 
+def change_recipe(recipe: "TrainingRecipe", changes: Mapping[str, Any]) -> "TrainingRecipe":
+    """Give a recipe with some of its values changed, and a name that says so; "epochs" are those of all its stages."""
+    from masil.training import Recipe as TrainingRecipe
+
+    if not changes:
+        return recipe
+    table = recipe.to_json()
+    for name, value in changes.items():
+        *folders, last = name.split(".")
+        part: Any = table
+        for folder in folders:
+            part = part.get(folder) if isinstance(part, dict) else None
+        if name == "epochs" and isinstance(value, int):
+            shares = [max(1, round(value * epochs / recipe.epochs)) for epochs, _ in recipe.stages[:-1]]
+            shares.append(value - sum(shares))  # refused where it is below one
+            table["stages"] = [(epochs, px) for epochs, (_, px) in zip(shares, recipe.stages, strict=True)]
+        elif isinstance(part, dict) and last in part:
+            part[last] = value
+        else:
+            known = [key for key in (part if isinstance(part, dict) else table) if key not in ("version", "name")]
+            raise InputError(f"A recipe has no '{name}' to be set; {suggest(last, [*known, 'epochs'])}")
+        table["name"] += f" {name}={value}"
+    return TrainingRecipe.from_json(table)
+
+
+def count_views(views: int, flip: bool) -> int:
+    """Give the number of views that --views and --flip ask for together."""
+    if flip and views != 1:
+        raise InputError(f"--flip means --views 2, but --views {views} is given as well; give one of the two.")
+    return 2 if flip else views
+
+
 def find_protocol(name: str, base: int | None, way: int | None, shot: int | None) -> "tuple[Protocol, Dataset | None]":
     """Give the protocol of a name, a JSON file or a folder of photos, which is then read already."""
     from masil.data import load
-    from masil.errors import InputError, lookup
     from masil.protocol import PROTOCOLS, cut_protocol, read_protocol
 
     cut = {"base": base, "way": way, "shot": shot}

@@ -56,9 +56,9 @@ def shown(name: object, longest: int | None = LONGEST) -> str:
     return text if longest is None or len(text) <= longest else f"{text[: longest - 1]}…"
 
 
-def percent(share: float | None) -> str:
-    """Give a share as people read it."""
-    return "–" if share is None else f"{100 * share:.1f} %"
+def listed(names: Sequence[object], count: int = 5) -> str:
+    """Name the first few: 'wren, owl, auk, …'."""
+    return ", ".join(shown(name) for name in names[:count]) + (", …" if len(names) > count else "")
 
 
 def log_stages(*rooms: str, always: bool = False) -> None:

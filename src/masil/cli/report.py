@@ -10,10 +10,9 @@ import typer
 
 from masil.cli.options import option
 from masil.cli.output import WIDE, say
+from masil.errors import lookup
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from masil.benchmark import RunRecord
 
 
@@ -38,6 +37,12 @@ def report(
         Path | None,
         option("--out", "-o", text="The file to write; for html it may be a folder, by default that of the runs."),
     ] = None,
+    only: Annotated[
+        list[str] | None,
+        option(text="Show only runs with this text in their protocol or setting, such as 'cub200'. May be repeated."),
+    ] = None,
+    methods: Annotated[str | None, option(text="Show only these methods: names separated by commas.")] = None,
+    ours: Annotated[str, typer.Option(help="The method that the others are compared with.")] = "masil",
     check: Annotated[
         Path | None, option(text="Only say whether this file is what would be written; exit with 1 if not.")
     ] = None,
@@ -49,59 +54,72 @@ def report(
     ] = None,
 ) -> None:
     """Show runs beside published results: on the terminal, as Markdown, LaTeX, or one HTML page."""
-    from masil.files import write_bytes
-    from masil.methods import METHODS
-    from masil.report import read_results, write_report
+    from masil.benchmark import write_run
+    from masil.report import pictures, read_results, result_name, save, select, write_report
+    from masil.storage import write_bytes
 
-    records = read_results(runs)
+    records = select(read_results(runs), only or (), [name.strip() for name in methods.split(",")] if methods else ())
+    if ours != "masil":
+        lookup("method among these runs", ours, {record.method: record for record in records})
     if keep is not None:
-        _keep(records, keep)
+        _refuse(records)
+        for record in records:
+            write_run(record, keep / result_name(record))
+        say(f"{len(records)} runs are in {keep} now.")
         return
     if figures is not None:
-        _draw(records, figures)
-    # One run alone is not asked for the other methods; a folder of runs is.
-    expected = tuple(METHODS) if runs.is_dir() and not (runs / "run.json").is_file() else ()
+        for picture in pictures(records, ours):
+            for kind in ("svg", "pdf", "png"):
+                save(picture.figure, figures / f"{picture.name}.{kind}")
+        say(f"The figures are in {figures}.")
     file = check or out
     chosen = form or (SUFFIXES.get(file.suffix, Format.terminal) if file else Format.terminal)
-    if check is not None:
+    if chosen is Format.html and check is None and (out is None or out.suffix != ".html"):
+        page = write_report(records, out or (runs if runs.is_dir() else runs.parent), ours=ours)
+        say(f"The report is {page}.")
+    elif file is None:
+        _print(records, ours, chosen)
+    elif check is not None:
         _refuse(record for record in records if record.waiting is None)
-        _check(check, _text(records, expected, chosen), f"masil report {runs} -o {check}")
-    elif chosen is Format.html and (out is None or out.suffix != ".html"):
-        say(f"The report is {write_report(records, out or (runs if runs.is_dir() else runs.parent))}.")
-    elif out is not None:
-        write_bytes(out, _text(records, expected, chosen).encode())
-        say(f"The report is {out}.")
-    elif chosen is Format.terminal:
-        from rich.console import Console
-
-        _show(records, expected, Console())
+        _check(_pages(records, ours, chosen, check), f"masil report {runs} -o {check}")
     else:
-        typer.echo(_text(records, expected, chosen), nl=False)
+        for page, text in _pages(records, ours, chosen, file).items():
+            write_bytes(page, text.encode())
+        say(f"The report is {out}.")
 
 
-def _text(records: "Sequence[RunRecord]", expected: Sequence[str], chosen: Format) -> str:
+def _print(records: "Sequence[RunRecord]", ours: str, chosen: Format) -> None:
+    """Print a report; on a terminal, as wide as that is and with its colours."""
     from rich.console import Console
 
-    from masil.report import html_report, results_latex, results_markdown
+    from masil.report import tables, terminal_table
+
+    if chosen is Format.terminal:
+        Console().print(*map(terminal_table, tables(records, ours)), sep="\n")
+    else:
+        here = Path("page")
+        typer.echo(_pages(records, ours, chosen, here)[here], nl=False)
+
+
+def _pages(records: "Sequence[RunRecord]", ours: str, chosen: Format, file: Path) -> dict[Path, str]:
+    """Give what is written to which file: a page in Markdown links to a page of methods beside it."""
+    from rich.console import Console
+
+    from masil.report import html_report, methods_markdown, results_latex, results_markdown, tables, terminal_table
 
     match chosen:
         case Format.html:
-            return html_report(records)
+            return {file: html_report(records, ours)}
         case Format.markdown:
-            return results_markdown(records, expected)
+            text = results_markdown(records, ours, file.parent)
+            return {file: text, file.parent / "methods.md": methods_markdown()}
         case Format.latex:
-            return results_latex(records, expected)
+            return {file: results_latex(records, ours)}
         case Format.terminal:
-            text = StringIO()
-            _show(records, expected, Console(file=text, width=WIDE, color_system=None))
-            return text.getvalue()
-
-
-def _show(records: "Sequence[RunRecord]", expected: Sequence[str], console: "Console") -> None:
-    from masil.report import tables, terminal_table
-
-    for table in tables(records, expected):
-        console.print(terminal_table(table))
+            screen = Console(file=StringIO(), width=WIDE, color_system=None)
+            with screen.capture() as printed:
+                screen.print(*map(terminal_table, tables(records, ours)), sep="\n")
+            return {file: printed.get()}
 
 
 def _refuse(records: "Iterable[RunRecord]") -> None:
@@ -118,34 +136,14 @@ def _refuse(records: "Iterable[RunRecord]") -> None:
         raise typer.Exit(1)
 
 
-def _keep(records: "Sequence[RunRecord]", folder: Path) -> None:
-    from masil.benchmark import write_run
-    from masil.report import result_name
-
-    _refuse(records)
-    for record in records:
-        write_run(record, folder / result_name(record))
-    say(f"{len(records)} runs are in {folder} now.")
-
-
-def _check(file: Path, text: str, command: str) -> None:
-    if file.is_file() and file.read_text(encoding="utf-8") == text:
-        say(f"{file} is current.")
-        return
-    say(
-        f"{file} is not what the runs say now; `{command}` brings it up to date."
-        if file.is_file()
-        else f"There is no {file}; `{command}` makes it.",
-        json=True,
-    )
-    raise typer.Exit(1)
-
-
-def _draw(records: "Sequence[RunRecord]", folder: Path) -> None:
-    from masil.report import pictures, save
-
-    for protocol in dict.fromkeys(record.protocol for record in records):
-        for picture in pictures(protocol, records):
-            for kind in ("svg", "pdf", "png"):
-                save(picture.figure, folder / f"{picture.name}.{kind}")
-    say(f"The figures are in {folder}.")
+def _check(pages: dict[Path, str], command: str) -> None:
+    """End where a file is not what would be written."""
+    for file, text in pages.items():
+        if not file.is_file():
+            say(f"There is no {file}; `{command}` makes it.", json=True)
+        elif file.read_text(encoding="utf-8") != text:
+            say(f"{file} is not what the runs say now; `{command}` brings it up to date.", json=True)
+        else:
+            say(f"{file} is current.")
+            continue
+        raise typer.Exit(1)

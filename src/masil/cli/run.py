@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,9 +10,11 @@ import typer
 
 from masil.cli import options
 from masil.cli.output import log_stages, print_table, say, table
+from masil.errors import InputError
 
 if TYPE_CHECKING:
     from masil.benchmark import RunRecord, SessionResult, Setting
+    from masil.training import Recipe
 
 LOG = logging.getLogger(__name__)
 COLUMNS = ("session", "classes", "accuracy", "base", "novel", "harmonic mean", "learnt in")
@@ -32,6 +35,7 @@ def run(
     draws: options.Draws = None,
     draw: Annotated[int | None, options.option(text="Play this draw alone; by default the standard shots.")] = None,
     seed: options.Seed = 0,
+    views: options.Views = 1,
     flip: options.Flip = False,
     out: Annotated[Path | None, options.option("--out", "-o", text="The folder for run.json and report.html.")] = None,
     parameters: options.Set = None,
@@ -42,35 +46,28 @@ def run(
 
     With --out, finished draws are kept, and the same command continues after them.
     """
-    from masil.benchmark import Entry, own_recipe, prepare
-    from masil.errors import InputError
+    from masil.benchmark import Entry, Origin, own_recipe, prepare
     from masil.methods import find_method, trains_its_own_base
-    from masil.report import check_drawing
-    from masil.training import recipe as find_recipe
 
-    options.refuse_other_backbone(backbone, weights, checkpoint, recipe)
-    options.refuse_file(out)
     if draws is not None and draw is not None:
         raise InputError(f"--draws {draws} plays draws 0 … and --draw {draw} plays one; give one of the two.")
     if recipe is not None and out is None:
         raise InputError("--recipe trains a base session in OUT/base; name the folder with --out.")
-    if out is not None:
-        check_drawing()  # now rather than after the last session: the report has figures
-    log_stages("benchmark", "cli", "training")
+    _begin(out, refused=(backbone, weights, checkpoint, recipe))
     name, factory = find_method(method)
-    entry = Entry.of(factory, options.read_parameters(parameters, [name]).get(name), name)
+    given = options.read_parameters(parameters, [name])
+    entry = Entry.of(factory, given.get(name), name)
+    plan = _recipe(recipe, given.get("recipe", {}))
     shape, dataset = options.find_protocol(protocol, base, way, shot)
-    setting = prepare(
-        shape, backbone=backbone, weights=weights, checkpoint=checkpoint, data=data, download=download, flip=flip,
-        device=device, folder=out and out / "base", dataset=dataset,
-        recipe=None if recipe is None else own_recipe(factory, find_recipe(recipe), shape, entry.given),
-    )  # fmt: skip
+    its_recipe = None if plan is None else own_recipe(factory, plan, shape, entry.given)
+    origin = Origin(backbone, weights, checkpoint, its_recipe, folder=out and out / "base")
+    looks = options.count_views(views, flip)
+    setting = prepare(shape, origin, dataset=dataset, data=data, download=download, views=looks, device=device)
     if trains_its_own_base(factory) and recipe is None and checkpoint is None:
         say(f"Note: '{name}' trains a base session of its own; --recipe does that. Here it has none.")
     _notes(setting, standard=draws is None and draw is None)
     chosen = {"draws": draws if draw is None else [draw], "seed": seed, "out": out}
-    record = _play(setting, name, {"method": entry, **chosen})
-    _show(record)
+    _show(_play(setting, name, {"method": entry, **chosen}))
     if out is not None:
         _keep_report(out)
 
@@ -93,6 +90,7 @@ def bench(
     data: options.Data = None,
     parameters: options.Set = None,
     seed: options.Seed = 0,
+    views: options.Views = 1,
     flip: options.Flip = False,
     jobs: Annotated[
         int | None, options.option("--jobs", "-j", text="How many cells to play at a time; by default one a core.")
@@ -107,60 +105,63 @@ def bench(
 
     With --recipe, methods that train a backbone in their own way do so; the others share one.
     """
-    from masil.benchmark import Entry, prepare, summary
+    from masil.benchmark import Entry, Origin, prepare
     from masil.benchmark import bench as play_grid
     from masil.data import has_standard_shots
-    from masil.errors import InputError
     from masil.methods import METHODS, find_method, trains_its_own_base
-    from masil.report import check_drawing
 
-    options.refuse_other_backbone(backbone, weights, checkpoint, recipe)
-    options.refuse_file(out)
     if draws is not None and standard:
         raise InputError(f"--draws {draws} and --standard name different shots; give one of the two.")
     if jobs is not None and cluster is not None:
         raise InputError(f"--jobs {jobs} has no effect here: the workers at {cluster} say how many cells they take.")
-    check_drawing()  # now rather than after the last cell: the report has figures
-    log_stages("benchmark", "cli", "training")
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what becomes of a cluster is said in our sentences
+    _begin(out, refused=(backbone, weights, checkpoint, recipe))
     shape, dataset = options.find_protocol(protocol, base, way, shot)
     if standard and not has_standard_shots(shape.dataset):
         raise InputError(f"The field has no standard shots of '{shape.dataset}'; play draws of them with --draws.")
     names = list(METHODS) if methods == "all" else [name.strip() for name in methods.split(",") if name.strip()]
     chosen = dict(find_method(name) for name in names)
     given = options.read_parameters(parameters, list(chosen))
-    own = [name for name, method in chosen.items() if trains_its_own_base(method)]
-    if checkpoint is not None and recipe is not None and not own:
+    plan = _recipe(recipe, given.get("recipe", {}))
+    if checkpoint is not None and recipe is not None and not any(map(trains_its_own_base, chosen.values())):
         raise InputError(f"--recipe {recipe} has no effect beside --checkpoint: no method here trains in its own way.")
-    setting = prepare(
-        shape, backbone=backbone, weights=weights, checkpoint=checkpoint, data=data, download=download, flip=flip,
-        device=device, recipe=recipe if checkpoint is None else None, folder=out / "base", dataset=dataset,
-    )  # fmt: skip
+    origin = Origin(backbone, weights, checkpoint, plan if checkpoint is None else None, folder=out / "base")
+    looks = options.count_views(views, flip)
+    setting = prepare(shape, origin, dataset=dataset, data=data, download=download, views=looks, device=device)
     _notes(setting, standard=standard)
     grid = play_grid(
         setting, [Entry.of(method, given.get(name), name) for name, method in chosen.items()],
-        [None] if standard else 5 if draws is None else draws, out=out, seed=seed, recipe=recipe,
+        [None] if standard else 5 if draws is None else draws, out=out, seed=seed, recipe=plan,
         workers=jobs if cluster is None else cluster,
     )  # fmt: skip
     if grid.runs:
-        totals = [(record, summary(record.draws)) for record in grid.runs]
-        print_table(
-            f"{shape.name} on {grid.runs[0].backbone}, {shape.way}-way {shape.shot}-shot, %",
-            ("method", "draws", "last", "average", "harmonic mean", "time"),
-            [
-                (
-                    record.method, total["draws"], *_figures(total, "last", "average", "harmonic_mean"),
-                    f"{record.seconds:.1f} s",
-                )
-                for record, total in totals
-            ],
-        )  # fmt: skip
+        _show_all(grid.runs)
         _keep_report(out)
     for (name, number), sentence in grid.failed.items():
         typer.secho(f"{name}, {_shots(number)}: failed: {sentence}", fg="red")
     if grid.failed:
         say("The same command tries the failed cells again and no other.")
         raise typer.Exit(1)
+
+
+def _begin(out: Path | None, refused: tuple[str, str, Path | None, str | None]) -> None:
+    """Refuse now what would fail after the last session, and let the rooms say their stages."""
+    from masil.report import check_drawing
+
+    options.refuse_other_backbone(*refused)
+    options.refuse_file(out)
+    if out is not None:
+        check_drawing()  # the report has figures
+    log_stages("benchmark", "cli", "training")
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what becomes of a cluster is said in our sentences
+
+
+def _recipe(name: str | None, changes: Mapping[str, Any]) -> "Recipe | None":
+    """Give the recipe of a name with the changes that --set asks for."""
+    from masil.training import recipe as find_recipe
+
+    if name is None and changes:
+        raise InputError(f"--set recipe.{next(iter(changes))} changes a recipe; name the recipe with --recipe.")
+    return None if name is None else options.change_recipe(find_recipe(name), changes)
 
 
 def _notes(setting: "Setting", *, standard: bool) -> None:
@@ -192,7 +193,7 @@ def _play(setting: "Setting", name: str, arguments: dict[str, Any]) -> "RunRecor
         def watch(draw: int | None, played: "SessionResult") -> None:
             score = played.score
             shares = ["–" if share is None else f"{100 * share:.2f}" for share in (getattr(score, s) for s in SHARES)]
-            LOG.info("%s, %s, session %d: %s %% right.", name, _shots(draw), score.session, shares[0])
+            LOG.info("%s, session %d: %s %% right.", f"{name}, {_shots(draw)}", score.session, shares[0])
             classes = setting.protocol.seen(score.session).stop
             rows.setdefault(draw, []).append([str(score.session), str(classes), *shares, _time(played.learn_seconds)])
             title = f"{setting.protocol.name}: {name} on {setting.backbone.name}, {_shots(draw)}, %"
@@ -221,6 +222,18 @@ def _show(record: "RunRecord") -> None:
     print_table(title, COLUMNS, rows, left=0)
     average, drop, generalised = _figures(summary(draws), "average", "performance_drop", "generalised")
     say(f"average {average}   performance drop {drop}   generalised accuracy {generalised}")
+
+
+def _show_all(records: "list[RunRecord]") -> None:
+    """Print a line for each run."""
+    from masil.benchmark import summary
+
+    first, rows = records[0], []
+    for record in records:
+        figures = _figures(summary(record.draws), "last", "average", "harmonic_mean")
+        rows.append((record.method, len(record.draws), *figures, f"{record.seconds:.1f} s"))
+    title = f"{first.protocol} on {first.backbone}, {first.way}-way {first.shot}-shot, %"
+    print_table(title, ("method", "draws", "last", "average", "harmonic mean", "time"), rows)
 
 
 def _figures(values: dict[str, Any], *names: str) -> list[str]:

@@ -1,5 +1,6 @@
 """`masil serve`: the studio, a page in the browser and REST, over one model."""
 
+import importlib.util
 from pathlib import Path
 from typing import Annotated
 
@@ -7,6 +8,7 @@ import typer
 
 from masil.cli import options
 from masil.cli.output import log_stages, say
+from masil.errors import InputError
 
 
 def serve(
@@ -25,10 +27,6 @@ def serve(
     device: options.Device = "auto",
 ) -> None:
     """Open a model in the browser: ask it, teach it, ask why, take things back. Ctrl-C ends it."""
-    import importlib.util
-
-    from masil.errors import InputError
-
     needed = ("fastapi", "uvicorn", "python_multipart", "prometheus_client")
     if any(importlib.util.find_spec(package) is None for package in needed):
         raise InputError("The studio needs packages that are not installed; get them with: pip install 'masil[studio]'")

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from torch import Tensor, nn
 from torch.nn import functional
 
-from masil.errors import InputError, StorageError
+from masil.errors import InputError, StorageError, lookup
+
+EMBEDDINGS: dict[str, type[Embedding]] = {}  # the forms of g by name: a model file says which one it holds
 
 
 class Embedding(nn.Module, ABC):
@@ -28,6 +30,10 @@ class Embedding(nn.Module, ABC):
             raise InputError(f"A map from {features_in} to {features_out} features is not possible; both must be >= 1.")
         self.features_in = features_in
         self.features_out = features_out
+
+    def __init_subclass__(cls) -> None:
+        """Make this form known by its name."""
+        EMBEDDINGS[cls.form] = cls
 
     if TYPE_CHECKING:
 
@@ -66,3 +72,8 @@ class Embedding(nn.Module, ABC):
             fact = str(error).strip().splitlines()[:2][-1].strip(" .")
             raise StorageError(f"The saved {cls.form} does not fit its description ({fact}).") from error
         return embedding
+
+
+def embedding_from_state(form: str, config: Mapping[str, Any], state: Mapping[str, Tensor]) -> Embedding:
+    """Make the map of that form which gave this `config` and `state`."""
+    return lookup("form of embedding", form, EMBEDDINGS).from_state(config, state)

@@ -90,6 +90,19 @@ class ClassMoments:
         joined.second = self.second + other.second
         return joined
 
+    def plus(self, other: "ClassMoments") -> "ClassMoments":
+        """Give the moments of these rows and of the other's, of the same classes."""
+        both = ClassMoments(0, self.features)
+        both.counts, both.sums = self.counts + other.counts, self.sums + other.sums
+        both.second = self.second + other.second
+        return both
+
+    def present(self) -> "ClassMoments":
+        """Give the same moments without the classes that have no row."""
+        kept = ClassMoments(0, self.features)
+        kept.counts, kept.sums, kept.second = self.counts[self.counts > 0], self.sums[self.counts > 0], self.second
+        return kept
+
     def means(self) -> Tensor:
         """Give the mean of each class, [k d]."""
         return self.sums / self.counts[:, None]

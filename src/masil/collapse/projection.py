@@ -38,10 +38,10 @@ class Projection(Embedding):
         layers: list[nn.Module] = []
         width = features_in
         for wider in self.hidden:
-            layers += [_linear(width, wider, True, generator), nn.LayerNorm(wider), nn.LeakyReLU(SLOPE)]
+            layers += [drawn_linear(width, wider, True, generator), nn.LayerNorm(wider), nn.LeakyReLU(SLOPE)]
             width = wider
-        self.layers = nn.Sequential(*layers, _linear(width, features_out, False, generator))
-        self.skip = _linear(features_in, features_out, False, generator) if skip else None
+        self.layers = nn.Sequential(*layers, drawn_linear(width, features_out, False, generator))
+        self.skip = drawn_linear(features_in, features_out, False, generator) if skip else None
 
     def transform(self, activations: Tensor) -> Tensor:
         """Run the layers and add the skip."""
@@ -58,7 +58,7 @@ class Projection(Embedding):
         }
 
 
-def _linear(features_in: int, features_out: int, bias: bool, generator: torch.Generator) -> nn.Linear:
+def drawn_linear(features_in: int, features_out: int, bias: bool, generator: torch.Generator) -> nn.Linear:
     """Make a layer with weights and bias uniform in ±1/√in, as torch draws them, but from `generator`."""
     layer = nn.Linear(features_in, features_out, bias=bias, device="meta").to_empty(device="cpu")
     bound = features_in**-0.5

@@ -1,4 +1,4 @@
-"""Where in a picture a concept lies, or the decision for a class: heat maps by gradient and by location (Eq. del)."""
+"""How much each concept matters to a score, and where in a picture it lies: heat maps by gradient and by location."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +13,25 @@ from masil.backbones import Backbone
 from masil.errors import InputError
 
 Target = Callable[[Tensor], Tensor]  # activations [m d] → scores [m]: a concept's coefficient, a class's score
+Score = Callable[[Tensor], Tensor]  # coefficients [m v] → scores [m]
+
+
+def gradient_importance(score: Score, coefficients: Tensor) -> Tensor:
+    """Give p_j ∂score/∂p_j [n v]: for a linear score, what each concept adds to it; the rows then sum to the score."""
+    if coefficients.ndim != 2 or not coefficients.is_floating_point():
+        raise InputError(
+            f"Coefficients must be floating-point [n v], but are {coefficients.dtype} {list(coefficients.shape)}."
+        )
+    with torch.enable_grad():
+        p = coefficients.detach().requires_grad_()
+        scores = score(p)
+        if scores.shape != p.shape[:1]:
+            raise InputError(
+                f"The score of coefficients {list(p.shape)} must be [{len(p)}], but is {list(scores.shape)}; "
+                "does it choose one class?"
+            )
+        (gradient,) = torch.autograd.grad(scores.sum(), p)
+    return coefficients.detach() * gradient
 
 
 @final
@@ -25,15 +44,9 @@ class HeatMaps:
 
 
 def gradient_maps(
-    backbone: Backbone,
-    pixels: Tensor,
-    target: Target,
-    *,
-    samples: int = 8,
-    noise: float = 0.1,
-    blur: float | None = None,
-    seed: int = 0,
-) -> HeatMaps:
+    backbone: Backbone, pixels: Tensor, target: Target, *, samples: int = 8, noise: float = 0.1,
+    blur: float | None = None, seed: int = 0,
+) -> HeatMaps:  # fmt: skip
     """Give gradient × input, Σ_c x ∂target(f(x))/∂x, through the backbone and the implicit gradient of NNLS, smoothed.
 
     Args:

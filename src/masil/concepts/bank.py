@@ -13,10 +13,9 @@ from torch.nn import functional
 
 from masil.backbones import ActivationStore, Backbone, extract
 from masil.concepts.attribution import Target
-from masil.concepts.bank_record import BankRecord, Examples, Strongest
 from masil.concepts.checks import blocks, check_activations, check_values
 from masil.concepts.nmf import nmf
-from masil.concepts.nmf_blocks import Blocks
+from masil.concepts.nmf_blocks import Blocks, as_blocks, survey
 from masil.concepts.nnls import nnls
 from masil.data import CropSource, Images
 from masil.errors import InputError
@@ -25,13 +24,36 @@ HELD_ENTRIES = 1 << 26  # of P during a fit: 256 MB in single precision
 
 
 @final
+@dataclass(frozen=True)
+class BankRecord:
+    """How a bank came about."""
+
+    rows: int  # activations it was fitted on
+    seed: int
+    iterations: int
+    converged: bool
+    objective: float  # ½‖A − PQ‖²_F at the end of the fit
+    backbone: str | None = None  # the fingerprint of the backbone, where the bank was fitted on images
+    crops: int | None = None  # of each image
+    side: int | None = None  # of a crop, in input pixels
+
+
+@final
+@dataclass(frozen=True)
+class Strongest:
+    """The rows that show each concept most, from most to least."""
+
+    rows: Tensor  # int64 [v m]
+    coefficients: Tensor  # [v m]
+
+
+@final
 @dataclass(frozen=True, eq=False)
 class ConceptBank:
-    """Concepts Q [v d], rows of unit length, >= 0; with how they were found, and the crops that show them best."""
+    """Concepts Q [v d], rows of unit length, >= 0; with how they were found."""
 
     concepts: Tensor
     record: BankRecord
-    examples: Examples | None = None
 
     def __post_init__(self) -> None:
         Q = self.concepts
@@ -52,23 +74,25 @@ class ConceptBank:
         record = BankRecord(len(activations), seed, found.iterations, found.converged, float(found.objective[-1]))
         return cls(found.concepts, record)
 
+    def refit(
+        self, activations: Tensor | np.ndarray[Any, Any] | Blocks, *, rows: int | None = None, seed: int = 0,
+        **options: Any,
+    ) -> Self:  # fmt: skip
+        """Fit as many concepts to other activations, beginning with these: soon done where both are much alike.
+
+        With `rows`, only so many of the activations are looked at, drawn by the seed. `options` go to `nmf`.
+        """
+        if rows is not None and rows < len(activations):
+            chosen = torch.randperm(len(activations), generator=torch.Generator().manual_seed(seed))[:rows]
+            activations = survey(as_blocks(activations), chosen.sort().values)[1]
+        return self.fit(activations, self.v, seed=seed, init=self.concepts, **options)
+
     @classmethod
     def from_images(
-        cls,
-        images: Images,
-        backbone: Backbone,
-        v: int,
-        *,
-        crops: int = 10,
-        side: int = 18,
-        seed: int = 0,
-        examples: int = 16,
-        store: ActivationStore | None = None,
-        engine: str = "auto",
-        device: str = "auto",
-        **options: Any,
-    ) -> Self:
-        """Fit a bank on random crops τ(x) of the images, and keep the `examples` crops that show each concept most.
+        cls, images: Images, backbone: Backbone, v: int, *, crops: int = 10, side: int = 18, seed: int = 0,
+        store: ActivationStore | None = None, engine: str = "auto", device: str = "auto", **options: Any,
+    ) -> Self:  # fmt: skip
+        """Fit a bank on random crops τ(x) of the images.
 
         Args:
             images: the base session's.
@@ -77,7 +101,6 @@ class ConceptBank:
             crops: of each image.
             side: of a crop, in framed pixels; the paper takes 18 of 32, and 64 of 224 for CUB-200.
             seed: of the crops and of the factorisation.
-            examples: kept for each concept; fewer where there are fewer crops.
             store: where the crops' activations are kept; without one they stay in memory.
             engine: that runs the backbone, as for `extract`.
             device: that it runs on.
@@ -88,12 +111,7 @@ class ConceptBank:
         run = extract if store is None else store.get
         activations = run(backbone, Images(squares), engine=engine, device=device)
         bank = cls.fit(activations, v, seed=seed, **options)
-        best = bank.nearest(activations, min(examples, len(squares)))
-        return replace(
-            bank,
-            record=replace(bank.record, backbone=backbone.fingerprint(), crops=crops, side=side),
-            examples=Examples(squares.positions[best.rows], squares.boxes[best.rows], best.coefficients),
-        )
+        return replace(bank, record=replace(bank.record, backbone=backbone.fingerprint(), crops=crops, side=side))
 
     @property
     def v(self) -> int:

@@ -16,9 +16,11 @@ from masil.concepts.nmf_descent import RULES, WINDOW, Descent, descend, settle
 from masil.concepts.nmf_gradient import differentiable
 from masil.concepts.nmf_init import Init, begin
 from masil.errors import InputError, lookup
+from masil.hardware import one_thread
 from masil.progress import bar
 
 Solver = Literal["auto", "hals", "admm"]
+LONG = 1 << 28  # multiplications of all rows with all concepts, from which on threads share these products
 
 
 class NMFConvergenceWarning(UserWarning):
@@ -50,16 +52,9 @@ class NMFResult:
 
 
 def nmf(
-    A: Tensor | np.ndarray[Any, Any] | Blocks,
-    v: int,
-    *,
-    solver: Solver = "auto",
-    init: Init = "nndsvd",
-    seed: int = 0,
-    max_iterations: int = 200,
-    tol: float = 1e-4,
-    coefficients: bool = True,
-) -> NMFResult:
+    A: Tensor | np.ndarray[Any, Any] | Blocks, v: int, *, solver: Solver = "auto", init: Init = "nndsvd",
+    seed: int = 0, max_iterations: int = 200, tol: float = 1e-4, coefficients: bool = True,
+) -> NMFResult:  # fmt: skip
     """Solve min_{P,Q>=0} ½‖A − PQ‖²_F with v concepts, rows of Q of unit length (Eq. nmf).
 
     The problem is not convex: this finds a local minimum that depends on where it starts. Of many rows the concepts are
@@ -90,16 +85,17 @@ def _factorise(
     """Check what is asked for, find where to begin, descend, and let P settle at the last Q."""
     _check_options(source, v, max_iterations, tol)
     rule = lookup("NMF solver", solver, {"auto": RULES["hals"], **RULES})
-    concepts, factors, energy = begin(source, v, init, seed, rule, keep)
-    with bar("Factorising activations", max_iterations) as advance:
+    short = len(source) * source.features * v < LONG
+    with one_thread(short), bar("Factorising activations", max_iterations) as advance:
+        concepts, factors, energy = begin(source, v, init, seed, rule, keep)
         found = descend(
             source, concepts, factors, rule, energy, max_iterations=max_iterations, tol=tol, advance=advance
         )
+        objective = found.objective
+        if keep:
+            objective[-1] = settle(source, found, factors, rule, energy)
     if not found.converged:
         _warn(len(source), v, found, tol)
-    objective = found.objective
-    if keep:
-        objective[-1] = settle(source, found, factors, rule, energy)
     P = torch.cat([rule.update.factor(state).T for state in factors.states]) if keep else None
     Q = found.concepts.to(source.read(0, 1).device, working_dtype(source))
     error = math.sqrt(2 * objective[-1] / energy) if energy else 0.0

@@ -13,7 +13,7 @@ from torch import Tensor
 from masil.concepts.checks import check_values
 from masil.errors import InputError
 
-BLOCK_ENTRIES = 1 << 23  # of A in one block: 32 MB in single precision, 16,384 rows of 512 features
+BLOCK_ENTRIES = 1 << 22  # of A in one block: 16 MB in single precision, 8,192 rows of 512 features
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 

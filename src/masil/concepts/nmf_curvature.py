@@ -9,7 +9,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from masil.concepts.nnls_support import solve_on_support
+from masil.concepts.nnls_pivot import solve_on_support
 
 # With E = PQ − A, the first-order conditions on the free entries F of P and F' of Q are (EQᵀ)_F = 0 and (PᵀE)_F' = 0.
 # Their derivative, the Hessian of ½‖E‖² on the free entries, takes (X, Y) = (dP, dQ) to

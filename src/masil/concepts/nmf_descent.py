@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 from typing import final
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from masil.concepts.nmf_blocks import Blocks, block_rows, iterate, working_dtype
 from masil.concepts.nmf_updates import Coordinates, Splitting, Update, ridge_start
+from masil.hardware import share_out
 
 # P enters the rest of the work only through PᵀP [v v] and PᵀA [v d], which one pass over the rows of A accumulates.
 # These, Q and the objective are small: they live on the CPU in double precision, whatever the data, so that
@@ -40,6 +42,7 @@ RULES = {
     "admm": Rule(Splitting(), warm_steps=8, cold_steps=32, concept_steps=8),
 }
 
+BLOCKS_HELD = 8  # of A at one time, at most, each on a thread of its own
 WINDOW = 10  # iterations over which the decrease of the objective is judged
 RETRIES = 3  # plain passes without gain after which rounding is all that is left
 
@@ -160,19 +163,26 @@ def lower_coefficients(
     """Lower ½‖A − PQ‖² in P, block by block, and give PᵀP [v v] and PᵀA [v d]."""
     PP, PA = torch.zeros(len(Q), len(Q), dtype=torch.float64), torch.zeros(Q.shape, dtype=torch.float64)
     warm = bool(factors.states)
-    for number, block in enumerate(iterate(source)):
+    steps = patience * (rule.warm_steps if warm else rule.cold_steps)
+
+    def lower(numbered: tuple[int, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        """Lower one block; give its P, transposed, and what it adds to both sums."""
+        number, block = numbered
         q, G, scale = (small.to(block.dtype).to(block.device) for small in (Q, Q @ Q.T, factors.scale))
         C = q @ block.T
-        if warm:
-            state = factors.states[number].mul_(scale[:, None])
-        else:
-            state = rule.update.begin(ridge_start(G, C))
-            if factors.keep:
-                factors.states.append(state)
-        rule.update.lower(state, G, C, patience * (rule.warm_steps if warm else rule.cold_steps))
+        state = factors.states[number].mul_(scale[:, None]) if warm else rule.update.begin(ridge_start(G, C))
+        rule.update.lower(state, G, C, steps)
         X = rule.update.factor(state)
-        PP += (X @ X.T).cpu().double()
-        PA += (X @ block).cpu().double()
+        return state, (X @ X.T).cpu().double(), (X @ block).cpu().double()
+
+    threads, numbered_blocks = min(torch.get_num_threads(), BLOCKS_HELD), enumerate(iterate(source))
+    while together := list(islice(numbered_blocks, threads)):
+        alone = len(together) == 1 or together[0][1].device.type != "cpu"
+        for state, XX, XA in map(lower, together) if alone else share_out(lower, together, threads):
+            PP += XX
+            PA += XA
+            if factors.keep and not warm:
+                factors.states.append(state)
     factors.scale = torch.ones_like(factors.scale)
     return PP, PA
 

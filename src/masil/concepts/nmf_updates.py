@@ -13,7 +13,9 @@ from typing import final
 import torch
 from torch import Tensor
 
-PANEL = 8  # concepts whose mutual terms are left out of the large product and put in one by one
+from masil.hardware import one_thread
+
+PANEL = 16  # concepts that one matrix product serves
 
 
 class Update(ABC):
@@ -44,26 +46,35 @@ class Coordinates(Update):
         """X itself."""
         return state
 
+    @one_thread()
     def lower(self, state: Tensor, G: Tensor, C: Tensor, steps: int) -> None:
         """x_j ← max(0, (c_j − Σ_{k≠j} G_jk x_k) / G_jj) for each concept j; a step is one sweep over all of them."""
-        # The terms of concepts outside j's panel come from one matrix product, those inside it are put right as they
-        # move. A concept with G_jj = 0 takes no part in the objective, whatever x_j is: it stays as it is.
+        # A panel of concepts moves together: how far each would go alone comes from one matrix product,
+        #     m_j = (c_j − Σ_k G_jk x_k) / G_jj,
+        # then each in turn is put right by what those before it in the panel have moved, and kept from going below
+        # zero: m_j ← max(−x_j, m_j − Σ_{k<j} G_jk m_k / G_jj). All views are made once, because on small problems it is
+        # the number of operations that counts. A concept with G_jj = 0 takes no part in the objective, whatever x_j is:
+        # it stays as it is.
         X, v = state, len(G)
         inverse = torch.where(G.diagonal() > 0, 1 / G.diagonal(), 0)
-        coupling = G * inverse[:, None]
-        coupling.diagonal().copy_(-(inverse == 0).to(G))
-        moved, fresh = torch.empty_like(X[:PANEL]), torch.empty_like(X[:PANEL])
+        coupling, target = G * inverse[:, None], C * inverse[:, None]
+        moves, floors = torch.empty_like(X[:PANEL]), torch.empty_like(X[:PANEL])
+        turns = [(moves[j], floors[j], moves[:j].T) for j in range(len(moves))]
+        panels = []
+        for start in range(0, v, PANEL):
+            rows = slice(start, min(start + PANEL, v))
+            size = rows.stop - start
+            inner = [row[start : start + j] for j, row in enumerate(coupling[rows])]
+            panels.append((X[rows], target[rows], coupling[rows], moves[:size], floors[:size], inner))
         for _ in range(steps):
-            for start in range(0, v, PANEL):
-                rows = slice(start, min(start + PANEL, v))
-                old, new, panel = X[rows], fresh[: min(PANEL, v - start)], coupling[rows, rows]
-                torch.mul(C[rows], inverse[rows, None], out=new).addmm_(coupling[rows], X, alpha=-1)
-                for j, x in enumerate(new):
-                    if j:  # what the panel's earlier rows have moved since the product
-                        x.addmv_(moved[:j].T, panel[j, :j], alpha=-1)
-                    x.clamp_(min=0)
-                    torch.sub(x, old[j], out=moved[j])
-                old.copy_(new)
+            for x, goal, weights, move, floor, inner in panels:
+                torch.addmm(goal, weights, X, alpha=-1, out=move)
+                torch.neg(x, out=floor)
+                for j, (weight, (own, lowest, before)) in enumerate(zip(inner, turns, strict=False)):
+                    if j:
+                        own.addmv_(before, weight, alpha=-1)
+                    torch.maximum(own, lowest, out=own)
+                x.add_(move)
 
 
 @final
@@ -81,6 +92,7 @@ class Splitting(Update):
         """X, without its dual."""
         return state[0]
 
+    @one_thread()
     def lower(self, state: Tensor, G: Tensor, C: Tensor, steps: int) -> None:
         """X̃ ← (G + ρI)⁻¹ (C + ρ(X + U)),  X ← max(0, X̃ − U),  U ← U + X − X̃,  with ρ = tr G / v."""
         rho = float(G.trace()) / len(G)

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from masil.concepts.nnls_gram import NNLSResult, Plan, solve_rows
-from masil.concepts.nnls_support import solve_on_support
+from masil.concepts.nnls_pivot import solve_on_support
 
 # At the solution, with F = {j : P_j > 0} the free set of a row,
 #     (PQ − A) Q_Fᵀ = 0   and   P_j = 0 for j off F.
@@ -24,15 +23,9 @@ class NonNegativeLeastSquares(Function):
     """Solve, and differentiate on the free set; twice and more often too, since `backward` is itself differentiable."""
 
     @staticmethod
-    def forward(
-        A: Tensor, Q: Tensor, plan: Plan, warm: NNLSResult | Tensor | None
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Scale the concepts to unit length, then solve in blocks."""
-        unit, scale = unit_rows(Q)
-        exact = unit.cpu().double()  # the product is small, and then as exact as the format can show
-        gram = (exact @ exact.T).to(Q.dtype).to(Q.device)
-        found = solve_rows(gram, scale, lambda rows: A[rows] @ unit.T, len(A), plan, warm)
-        return found.coefficients, found.multipliers, found.residual, found.iterations, found.converged
+    def forward(A: Tensor, Q: Tensor, solve: Callable[[Tensor, Tensor], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+        """Give what `solve` finds, the coefficients first."""
+        return solve(A.detach(), Q.detach())  # threads of their own would take up tangents that this one leaves out
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -48,7 +41,7 @@ class NonNegativeLeastSquares(Function):
         Y = _free_solve(Q, gradients[0], P > 0)
         by_A = Y @ Q
         by_Q = Y.T @ (A - P @ Q) - P.T @ by_A if ctx.needs_input_grad[1] else None
-        return by_A, by_Q, None, None
+        return by_A, by_Q, None
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Tensor | None) -> tuple[Tensor | None, ...]:

@@ -19,10 +19,12 @@ from masil.data.images import Dataset, Images
 from masil.data.listed import standard_shots
 from masil.data.sources import array_images
 from masil.errors import DataError, StorageError
-from masil.files import atomic_path, digest
 from masil.progress import bar
+from masil.storage import atomic_path, digest
 
 _FILES = ("train", "test", "meta")
+_FOLDER = "cifar-100-python"
+_PACKED = "cifar-100-python.tar.gz"
 _CHUNK = 1 << 18  # bytes
 _SILENCE = 60  # seconds without a byte after which a connection counts as broken
 
@@ -49,37 +51,30 @@ OFFICIAL = Archive(
 
 def find_cifar100(root: Path) -> Path | None:
     """Give the unpacked folder, else the archive, else None."""
-    packed = root / "cifar-100-python.tar.gz"
     if not _missing(root):
-        return root / "cifar-100-python"
-    return packed if packed.is_file() else None
+        return root / _FOLDER
+    return root / _PACKED if (root / _PACKED).is_file() else None
 
 
 def fetch_cifar100(root: Path, archive: Archive = OFFICIAL) -> None:
     """Download the archive to `root`, unless it is there or was unpacked there."""
-    packed = root / "cifar-100-python.tar.gz"
-    if _missing(root) and not packed.is_file():
-        _download(archive, packed)
+    if find_cifar100(root) is None:
+        _download(archive, root / _PACKED)
 
 
 def read_cifar100(root: Path, archive: Archive = OFFICIAL) -> Dataset:
     """Read CIFAR-100 from `root`/cifar-100-python, unpacked from the archive beside it if need be."""
     if _missing(root):
         _unpack(root, archive)
-    folder = root / "cifar-100-python"
+    folder = root / _FOLDER
     train, test = _images(folder / "train", archive.train_md5), _images(folder / "test", archive.test_md5)
-
-    size = len(train)
-
-    def find(entry: str) -> int | None:
-        return int(entry) if entry.isdecimal() and int(entry) < size else None
-
-    shots, notes = standard_shots("cifar100", find, root / "index_list" / "cifar100")
+    positions = {str(position): position for position in range(len(train))}
+    shots, notes = standard_shots("cifar100", positions.get, root / "index_list" / "cifar100")
     return Dataset("cifar100", _names(folder / "meta"), train, test, shots=shots, notes=notes)
 
 
 def _missing(root: Path) -> list[str]:
-    return [name for name in _FILES if not (root / "cifar-100-python" / name).is_file()]
+    return [name for name in _FILES if not (root / _FOLDER / name).is_file()]
 
 
 def _download(archive: Archive, target: Path) -> None:
@@ -112,32 +107,29 @@ def _download(archive: Archive, target: Path) -> None:
 
 
 def _unpack(root: Path, archive: Archive) -> None:
-    packed = root / "cifar-100-python.tar.gz"
+    packed = root / _PACKED
     if not packed.is_file():
         raise DataError(
-            f"CIFAR-100 is not in {root}: looked for {packed.name}, and in cifar-100-python/ for "
-            f"{', '.join(_missing(root))}. Name the folder it is in with --data or MASIL_DATA, or fetch it "
-            f"({archive.megabytes} MB) with --download (`download=True`)."
+            f"CIFAR-100 is not in {root}: looked for {_PACKED}, and in {_FOLDER}/ for {', '.join(_missing(root))}. "
+            f"Name the folder it is in with --data or MASIL_DATA, or fetch it ({archive.megabytes} MB) with "
+            "--download (`download=True`)."
         )
-    if (actual := digest(packed, "md5")) != archive.md5:
-        raise DataError(
-            f"{packed} has the md5 {actual} instead of {archive.md5}: it is damaged or only half there. "
-            "Delete it, then fetch it again with --download (`download=True`)."
-        )
+    _check(packed, archive.md5, "Delete it, then fetch it again with --download (`download=True`).")
     with tarfile.open(packed) as tar:
         for name in _FILES:
-            source = tar.extractfile(f"cifar-100-python/{name}")
+            source = tar.extractfile(f"{_FOLDER}/{name}")
             assert source is not None, name
-            with atomic_path(root / "cifar-100-python" / name) as part, source, part.open("wb") as file:
+            with atomic_path(root / _FOLDER / name) as part, source, part.open("wb") as file:
                 shutil.copyfileobj(source, file)
 
 
-def _images(path: Path, md5: str) -> Images:
+def _check(path: Path, md5: str, remedy: str) -> None:
     if (actual := digest(path, "md5")) != md5:
-        raise DataError(
-            f"{path} has the md5 {actual} instead of {md5}: it is damaged or only half there. "
-            f"Delete the folder {path.parent} and unpack or fetch it again (--download)."
-        )
+        raise DataError(f"{path} has the md5 {actual} instead of {md5}: it is damaged or only half there. {remedy}")
+
+
+def _images(path: Path, md5: str) -> Images:
+    _check(path, md5, f"Delete the folder {path.parent} and unpack or fetch it again (--download).")
     content = _unpickle(path, _ArrayUnpickler, "bytes")
     pixels = content[b"data"].reshape(-1, 3, 32, 32)
     pixels.flags.writeable = False

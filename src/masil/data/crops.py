@@ -1,17 +1,17 @@
-"""The crop function τ: small squares of images, from which the concept bank learns parts instead of wholes."""
+"""The crop function τ: small squares of images, from which the concept bank learns parts instead of wholes.
 
-from __future__ import annotations
+The paper takes k = 10, and a side of 18 where images are framed to 32 px (CIFAR-100), 64 where they are framed to
+224 px (CUB-200).
+"""
 
 import hashlib
-from collections.abc import Iterable
 from typing import Self, final
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
-from masil.data.geometry import check_images, whole
+from masil.data.geometry import check_images, resize, whole
 from masil.data.images import Faults, Framing, Images, Rows
 from masil.errors import InputError
 
@@ -20,6 +20,16 @@ def random_crops(images: Images, framing: Framing, k: int, side: int, seed: int)
     """Give k random squares of each image as images in their own right, with the labels of their images."""
     labels = images.labels.repeat_interleave(k) if images.labelled and k > 0 else None
     return Images(CropSource.random(images, framing, k, side, seed=seed), labels=labels)
+
+
+def crops(images: Tensor, k: int, side: int, size: int, generator: torch.Generator) -> Tensor:
+    """Cut k random squares of `side` px from each image and resize them to `size`: [n c h w] → [n·k c size size].
+
+    The same τ as that of `CropSource`, for pixels that are loaded already. uint8 images give uint8 crops.
+    """
+    n, _, h, w = check_images(images, (torch.uint8,)).shape
+    owners, boxes = _draw_squares(n, k, side, (h, w), generator=generator)
+    return _cut(images, owners, boxes, size)
 
 
 @final
@@ -34,22 +44,10 @@ class CropSource:
 
     @classmethod
     def random(cls, images: Images, framing: Framing, k: int, side: int, seed: int) -> Self:
-        """Draw k squares of `side` px in each image, τ, every place as likely as any other.
-
-        Crop j of image i is row i·k + j. The side is in framed pixels: the paper takes k = 10, and a side of 18 where
-        images are framed to 32 px (CIFAR-100), 64 where they are framed to 224 px (CUB-200).
-        """
-        if k < 1:
-            raise InputError(f"{k} crops of each image were asked for; at least 1 is needed.")
-        if not 1 <= side <= framing.crop:
-            raise InputError(
-                f"Crops of {side} px do not fit into images framed to {framing.crop} px; the side is in framed pixels."
-            )
-        last = framing.crop - side
-        corners = _corners(len(images) * k, last, last, torch.Generator().manual_seed(seed))
-        return cls(
-            images, framing, torch.arange(len(images)).repeat_interleave(k), torch.cat([corners, corners + side], 1)
-        )
+        """Draw k squares of `side` framed pixels in each image, τ. Crop j of image i is row i·k + j."""
+        shape = (framing.crop, framing.crop)
+        generator = torch.Generator().manual_seed(seed)
+        return cls(images, framing, *_draw_squares(len(images), k, side, shape, generator=generator))
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -58,10 +56,10 @@ class CropSource:
         """Decode each image once, cut its squares, and enlarge them."""
         if framing != self.framing:
             raise InputError(f"These crops were drawn in images of {self.framing}, and cannot be loaded in {framing}.")
-        which, owner = np.unique(self.positions.numpy()[rows], return_inverse=True)
+        which, owners = np.unique(self.positions.numpy()[rows], return_inverse=True)
         pixels, faults = self.images.load_checked(torch.from_numpy(which), framing)
-        squares = _cut(pixels, zip(owner.tolist(), self.boxes.numpy()[rows].tolist(), strict=True), framing.crop)
-        return squares, {row: faults[image] for row, image in enumerate(owner.tolist()) if image in faults}
+        squares = _cut(pixels, torch.from_numpy(owners), self.boxes[torch.from_numpy(rows)], framing.crop)
+        return squares, {row: faults[image] for row, image in enumerate(owners.tolist()) if image in faults}
 
     def name(self, row: int) -> str:
         """Name the image and the place."""
@@ -75,37 +73,33 @@ class CropSource:
         return state.hexdigest()
 
 
-def crops(images: Tensor, k: int, side: int, size: int, generator: torch.Generator) -> Tensor:
-    """Cut k random squares of `side` px from each image and resize them to `size`: [n c h w] → [n·k c size size].
+def _draw_squares(
+    n: int, k: int, side: int, shape: tuple[int, int], *, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """Draw k squares (top, left, bottom, right) in each of n images of a shape, every place as likely as any other.
 
-    The same τ as that of `CropSource`, for pixels that are loaded already. uint8 images give uint8 crops.
+    Gives the image of each square [n·k] and the squares [n·k 4].
     """
-    n, h, w = len(check_images(images, (torch.uint8,))), *images.shape[2:]
     if k < 1:
-        raise InputError(f"τ was asked for {k} crops of each image; it needs at least 1.")
-    if not 1 <= side <= min(h, w):
-        raise InputError(f"Crops of {side} px do not fit into images of {h} × {w} px; the side is in input pixels.")
-    if size < 1:
-        raise InputError(f"Crops cannot be resized to {size} px; the size must be at least 1.")
-    corners = _corners(n * k, h - side, w - side, generator)
-    boxes = torch.cat([corners, corners + side], 1).tolist()
-    return _cut(images, ((row // k, box) for row, box in enumerate(boxes)), size)
+        raise InputError(f"{k} crops of each image were asked for; at least 1 is needed.")
+    if not 1 <= side <= min(shape):
+        raise InputError(
+            f"Crops of {side} px do not fit into images of {shape[0]} × {shape[1]} px; "
+            "the side is in pixels of the framed images."
+        )
+    corners = whole((torch.tensor(shape) - side + 1).expand(n * k, 2), generator)
+    return torch.arange(n).repeat_interleave(k), torch.cat([corners, corners + side], 1)
 
 
-def _corners(n: int, last_row: int, last_column: int, generator: torch.Generator) -> Tensor:
-    """Draw [n 2] corners (top, left)."""
-    return whole(torch.tensor([last_row + 1, last_column + 1]).expand(n, 2), generator)
-
-
-def _cut(images: Tensor, boxes: Iterable[tuple[int, list[int]]], size: int) -> Tensor:
-    """Cut each box (image, (top, left, bottom, right)) and resize it bilinearly to `size`; all are equally large."""
-    squares = [images[image, :, top:bottom, left:right] for image, (top, left, bottom, right) in boxes]
+def _cut(images: Tensor, owners: Tensor, boxes: Tensor, size: int) -> Tensor:
+    """Cut the box of each owner among the images and resize it bilinearly to `size`; all boxes are equally large."""
+    squares = [
+        images[owner, :, top:bottom, left:right]
+        for owner, (top, left, bottom, right) in zip(owners.tolist(), boxes.tolist(), strict=True)
+    ]
     if not squares:
         return images.new_empty((0, images.shape[1], size, size))
     stacked = torch.stack(squares)
-    if stacked.shape[2] == size:
-        return stacked
     if images.is_floating_point():
-        return functional.interpolate(stacked, size=(size, size), mode="bilinear", antialias=True)
-    resized = functional.interpolate(stacked.float(), size=(size, size), mode="bilinear", antialias=True)
-    return resized.round_().clamp_(0, 255).to(images.dtype)
+        return resize(stacked, size)
+    return resize(stacked.float(), size).round_().clamp_(0, 255).to(images.dtype)

@@ -31,7 +31,8 @@ def read_cub200(root: Path) -> Dataset:
         if image not in labels or image not in training or labels[image] not in order:
             raise DataError(f"Image {image} of {folder / 'images.txt'} has no class or no split in the other lists.")
         (train if training[image] == "1" else test).append((f"images/{file}", order[labels[image]]))
-    names = [_readable(name) for name in classes.values()]
+    # '001.Black_footed_Albatross' is called 'Black footed Albatross'.
+    names = [name.partition(".")[2].replace("_", " ") or name for name in classes.values()]
     return listed_dataset(
         "cub200", _TITLE, root=folder, classes=names, train=train, test=test, beside=root / "index_list" / "cub200"
     )
@@ -52,8 +53,3 @@ def _table(path: Path) -> dict[str, str]:
             raise DataError(f"{path}, line {number}, should be a number and a value, but is '{line.strip()}'.")
         table[key] = value
     return table
-
-
-def _readable(name: str) -> str:
-    """Turn '001.Black_footed_Albatross' into 'Black footed Albatross'."""
-    return name.partition(".")[2].replace("_", " ") or name

@@ -14,8 +14,8 @@ from masil.data.miniimagenet import find_miniimagenet, read_miniimagenet
 from masil.data.omniglot import find_omniglot, read_omniglot
 from masil.data.photos import read_folder
 from masil.errors import lookup
-from masil.files import cache_folder
 from masil.registry import Registry
+from masil.storage import cache_folder
 
 
 @final

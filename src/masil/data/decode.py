@@ -9,7 +9,9 @@ import io
 import re
 from collections.abc import Callable
 from functools import cache
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import BinaryIO, TypeVar
 
 import numpy as np
@@ -20,7 +22,6 @@ from masil.data.images import Framing, frame_pixels
 from masil.errors import DataError
 
 T = TypeVar("T")
-Decoder = Callable[[bytes, int, int], np.ndarray]
 
 # At 3 bytes a pixel 268 MB; Pillow warns from the same size on.
 PIXEL_LIMIT = 89_478_485
@@ -75,7 +76,9 @@ def read_square(source: Path | str | bytes, framing: Framing, name: str | None =
         if size is None:
             image = _open(file, framing.resize)
             size = image.size if _plain(image) else None
-        if size is not None and _suits(size, framing):
+        short, long = sorted(size or (0, 0))
+        # Neither enlarged, nor so long that `frame_image` is faster, nor a bomb.
+        if size is not None and framing.resize <= short and long <= 2 * short and short * long <= PIXEL_LIMIT:
             file.seek(0)
             content = file.read(3 * size[0] * size[1])  # no photo is larger than its pixels
             rgb = decode_rgb("WEBP" if image is None else str(image.format), content, *size)
@@ -95,12 +98,8 @@ def frame_image(image: Image.Image, framing: Framing) -> np.ndarray:
     height, width = framing.resized(image.height, image.width)
     top, left = (height - framing.crop) // 2, (width - framing.crop) // 2
     y, x = image.height / height, image.width / width
-    box = (
-        left * x,
-        top * y,
-        min((left + framing.crop) * x, image.width),
-        min((top + framing.crop) * y, image.height),
-    )
+    right, bottom = min((left + framing.crop) * x, image.width), min((top + framing.crop) * y, image.height)
+    box = (left * x, top * y, right, bottom)
     square = image.resize((framing.crop, framing.crop), Image.Resampling.BILINEAR, box)
     return np.ascontiguousarray(np.asarray(square).transpose(2, 0, 1))
 
@@ -113,14 +112,13 @@ def _read(source: Path | str | bytes, work: Callable[[BinaryIO, str], T], name: 
     try:
         with Path(source).open("rb") as file:
             return _guarded(file, work, name)
-    except FileNotFoundError as error:
-        raise DataError(f"There is no file {name}.") from error
-    except IsADirectoryError as error:
-        raise DataError(f"{name} is a folder, not an image.") from error
-    except PermissionError as error:
-        raise DataError(f"{name} cannot be read: no permission.") from error
     except OSError as error:
-        raise DataError(f"{name} cannot be read ({error.strerror}).") from error
+        sentences = {
+            FileNotFoundError: f"There is no file {name}.",
+            IsADirectoryError: f"{name} is a folder, not an image.",
+            PermissionError: f"{name} cannot be read: no permission.",
+        }
+        raise DataError(sentences.get(type(error), f"{name} cannot be read ({error.strerror}).")) from error
 
 
 def _guarded(file: BinaryIO, work: Callable[[BinaryIO, str], T], name: str) -> T:
@@ -156,12 +154,6 @@ def _plain(image: Image.Image) -> bool:
     """Tell whether a picture needs nothing but decoding."""
     scaled = getattr(image, "decoderconfig", ())[:1] not in ((), (1,))  # a JPEG, by Image.draft
     return image.mode == "RGB" and not scaled and image.format == "JPEG" and _orientation(image) is None
-
-
-def _suits(size: tuple[int, int], framing: Framing) -> bool:
-    """Tell whether a picture is neither enlarged, nor so long that `frame_image` is faster, nor a bomb."""
-    short, long = sorted(size)
-    return framing.resize <= short and long <= 2 * short and short * long <= PIXEL_LIMIT
 
 
 def _impostor(file: BinaryIO) -> str:
@@ -219,36 +211,23 @@ def decode_rgb(kind: str, content: bytes, width: int, height: int) -> np.ndarray
 
     None means that Pillow should try: there is no such decoder, or it does not like the file.
     """
-    decoder = _decoders().get(kind)
+    library = _library("simplejpeg" if kind == "JPEG" else "webp")
+    if library is None:
+        return None
     try:
-        rgb = decoder(content, width, height) if decoder else None
+        if kind == "JPEG":
+            # A buffer of the size that was checked: a file that turns out larger is refused, not decoded.
+            rgb: np.ndarray = library.decode_jpeg(content, buffer=np.empty((height, width, 3), np.uint8))
+        else:
+            rgb = library.WebPData.from_buffer(content).decode(library.WebPColorMode.RGB)
     except Exception:  # noqa: BLE001  whatever is wrong, Pillow finds it, too, and it becomes a sentence there
         return None
-    return rgb if rgb is not None and rgb.shape == (height, width, 3) else None
+    return rgb if rgb.shape == (height, width, 3) else None
 
 
 @cache
-def _decoders() -> dict[str, Decoder]:
-    decoders: dict[str, Decoder] = {}
+def _library(name: str) -> ModuleType | None:
     try:
-        import simplejpeg
-
-        def jpeg(content: bytes, width: int, height: int) -> np.ndarray:
-            # A buffer of the size that was checked: a file that turns out larger is refused, not decoded.
-            rgb: np.ndarray = simplejpeg.decode_jpeg(content, buffer=np.empty((height, width, 3), np.uint8))
-            return rgb
-
-        decoders["JPEG"] = jpeg
+        return import_module(name)
     except ImportError:
-        pass
-    try:
-        from webp import WebPColorMode, WebPData
-
-        def lossy_webp(content: bytes, width: int, height: int) -> np.ndarray:  # noqa: ARG001
-            rgb: np.ndarray = WebPData.from_buffer(content).decode(WebPColorMode.RGB)
-            return rgb
-
-        decoders["WEBP"] = lossy_webp
-    except ImportError:
-        pass
-    return decoders
+        return None

@@ -5,6 +5,7 @@ all in one folder `images/`. Classes are numbered in the order in which train.cs
 """
 
 import csv
+from importlib.resources import files as package_files
 from pathlib import Path
 
 from masil.data.images import Dataset
@@ -18,10 +19,10 @@ _LISTS = "index_list/mini_imagenet"
 
 def find_miniimagenet(root: Path) -> Path | None:
     """Give the folder that holds the images, or None."""
-    for folder in (root / name for name in _FOLDERS):
-        if (folder / "images").is_dir() or ((folder / "train").is_dir() and (folder / "test").is_dir()):
-            return folder
-    return None
+    layouts = (("images",), ("train", "test"))
+    folders = (root / name for name in _FOLDERS)
+    there = (folder for folder in folders for parts in layouts if all((folder / part).is_dir() for part in parts))
+    return next(there, None)
 
 
 def read_miniimagenet(root: Path) -> Dataset:
@@ -41,8 +42,15 @@ def read_miniimagenet(root: Path) -> Dataset:
         flat = not (folder / split).is_dir()  # all images lie in one folder, and not each in that of its class
         for file, label in rows[split]:
             listed[split].append((f"images/{file}" if flat else f"{split}/{label}/{file}", order[label]))
-    names = [WORDNET_NAMES.get(label, label) for label in order]
+    words = wordnet_names()
+    names = [words.get(label, label) for label in order]
     return listed_dataset("miniimagenet", _TITLE, root=folder, classes=names, **listed, beside=root / _LISTS)
+
+
+def wordnet_names() -> dict[str, str]:
+    """Give what WordNet calls the 100 classes, so that a table says 'house finch' and not 'n01532829'."""
+    lines = (package_files("masil.data") / "wordnet_names.txt").read_text("utf-8").splitlines()
+    return dict(line.split(" ", 1) for line in lines)
 
 
 def _find_lists(root: Path, folder: Path) -> Path:
@@ -61,33 +69,3 @@ def _rows(path: Path) -> list[tuple[str, str]]:
             return [(row["filename"], row["label"]) for row in csv.DictReader(file)]
     except (OSError, UnicodeDecodeError, KeyError, csv.Error) as error:
         raise DataError(f"{path} cannot be read as a list with the columns filename and label ({error}).") from error
-
-
-WORDNET_NAMES = {  # of WordNet, so that a table says 'house finch' and not 'n01532829'
-    "n01532829": "house finch", "n01558993": "robin", "n01704323": "triceratops", "n01749939": "green mamba",
-    "n01770081": "harvestman", "n01843383": "toucan", "n01855672": "goose", "n01910747": "jellyfish",
-    "n01930112": "nematode", "n01981276": "king crab", "n02074367": "dugong", "n02089867": "Walker hound",
-    "n02091244": "Ibizan hound", "n02091831": "Saluki", "n02099601": "golden retriever", "n02101006": "Gordon setter",
-    "n02105505": "komondor", "n02108089": "boxer", "n02108551": "Tibetan mastiff", "n02108915": "French bulldog",
-    "n02110063": "malamute", "n02110341": "dalmatian", "n02111277": "Newfoundland", "n02113712": "miniature poodle",
-    "n02114548": "white wolf", "n02116738": "African hunting dog", "n02120079": "Arctic fox", "n02129165": "lion",
-    "n02138441": "meerkat", "n02165456": "ladybug", "n02174001": "rhinoceros beetle", "n02219486": "ant",
-    "n02443484": "black-footed ferret", "n02457408": "three-toed sloth", "n02606052": "rock beauty",
-    "n02687172": "aircraft carrier", "n02747177": "ashcan", "n02795169": "barrel", "n02823428": "beer bottle",
-    "n02871525": "bookshop", "n02950826": "cannon", "n02966193": "carousel", "n02971356": "carton",
-    "n02981792": "catamaran", "n03017168": "chime", "n03047690": "clog", "n03062245": "cocktail shaker",
-    "n03075370": "combination lock", "n03127925": "crate", "n03146219": "cuirass", "n03207743": "dishrag",
-    "n03220513": "dome", "n03272010": "electric guitar", "n03337140": "file", "n03347037": "fire screen",
-    "n03400231": "frying pan", "n03417042": "garbage truck", "n03476684": "hair slide", "n03527444": "holster",
-    "n03535780": "horizontal bar", "n03544143": "hourglass", "n03584254": "iPod", "n03676483": "lipstick",
-    "n03770439": "miniskirt", "n03773504": "missile", "n03775546": "mixing bowl", "n03838899": "oboe",
-    "n03854065": "organ", "n03888605": "parallel bars", "n03908618": "pencil box", "n03924679": "photocopier",
-    "n03980874": "poncho", "n03998194": "prayer rug", "n04067472": "reel", "n04146614": "school bus",
-    "n04149813": "scoreboard", "n04243546": "slot", "n04251144": "snorkel", "n04258138": "solar dish",
-    "n04275548": "spider web", "n04296562": "stage", "n04389033": "tank", "n04418357": "theater curtain",
-    "n04435653": "tile roof", "n04443257": "tobacco shop", "n04509417": "unicycle", "n04515003": "upright piano",
-    "n04522168": "vase", "n04596742": "wok", "n04604644": "worm fence", "n04612504": "yawl",
-    "n06794110": "street sign", "n07584110": "consomme", "n07613480": "trifle", "n07697537": "hotdog",
-    "n07747607": "orange", "n09246464": "cliff", "n09256479": "coral reef", "n13054560": "bolete",
-    "n13133613": "ear",
-}  # fmt: skip

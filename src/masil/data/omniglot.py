@@ -25,7 +25,7 @@ def find_omniglot(root: Path) -> Path | None:
     return None
 
 
-def read_omniglot(root: Path, characters: int = CHARACTERS) -> Dataset:
+def read_omniglot(root: Path) -> Dataset:
     """Read Omniglot from `root`/omniglot/images_{background,evaluation}/<alphabet>/<character>/*.png."""
     if (folder := find_omniglot(root)) is None:
         raise not_found(
@@ -45,8 +45,8 @@ def read_omniglot(root: Path, characters: int = CHARACTERS) -> Dataset:
                 for number, drawing in enumerate(drawings):
                     (train if number < _TRAIN else test).append((f"{inside}/{drawing}", len(classes)))
                 classes.append(f"{alphabet.replace('_', ' ')}/{character}")
-    if len(classes) != characters:
-        raise DataError(f"{folder} holds {len(classes):,} characters instead of {characters:,}; unpack it again.")
+    if len(classes) != CHARACTERS:
+        raise DataError(f"{folder} holds {len(classes):,} characters instead of {CHARACTERS:,}; unpack it again.")
     return Dataset("omniglot", tuple(classes), listed_images(folder, train), listed_images(folder, test))
 
 

@@ -20,8 +20,9 @@ import torch
 from masil.data.decode import decode_image
 from masil.data.images import Dataset, Images
 from masil.data.sources import content_digest, file_images, in_threads
-from masil.errors import DataError, InputError, plural
+from masil.errors import DataError, InputError
 from masil.progress import track
+from masil.wording import plural
 
 TEST_SHARE = 0.2
 _SPLITS = {"train", "test", "val", "valid", "validation", "dev"}
@@ -101,6 +102,12 @@ def read_photos(folder: Path | str, *, part: Literal["train", "test"] = "train",
     return Photos(images.subset(sorted(set(originals))), contents.names, tuple(notes), left_out)
 
 
+def photo_classes(folder: Path | str) -> tuple[str, ...]:
+    """Name the classes that `read_photos` would find; no photo is opened."""
+    trees, _ = _find(Path(folder))
+    return tuple(unicodedata.normalize("NFC", name) for name in trees.get("all") or trees["train"])
+
+
 def read_folder(folder: Path | str, test_share: float = TEST_SHARE, seed: int = 0, skip_bad: bool = False) -> Dataset:
     """Read a folder of images into a data set, naming all files that cannot be read at once.
 
@@ -113,8 +120,8 @@ def read_folder(folder: Path | str, test_share: float = TEST_SHARE, seed: int = 
     notes = list(contents.notes)
     if untested := [repr(name) for name in contents.classes if not trees["test"].get(name)]:
         notes.append(f"There is no image to test on for {plural(len(untested), 'class')}: {', '.join(untested)}.")
-    notes += _in_both(contents.root, trees)
     train, test = (contents.images(trees[split]) for split in ("train", "test"))
+    notes += _in_both(train, test)
     return Dataset(contents.root.resolve().name, contents.names, train, test, notes=tuple(notes))
 
 
@@ -168,9 +175,9 @@ def _find(root: Path) -> tuple[dict[str, Tree], list[str]]:
 
 
 def _refuse_alike(root: Path, folders: Sequence[str]) -> None:
-    if groups := alike(folders):
+    for group in alike(folders):
         raise DataError(
-            f"The folders {' and '.join(map(repr, groups[0]))} of {root} differ only in case, or in how an accent is "
+            f"The folders {' and '.join(map(repr, group))} of {root} differ only in case, or in how an accent is "
             "written; rename or merge them."
         )
 
@@ -206,13 +213,11 @@ def _portable(file: str) -> bytes:
     return os.fsencode(unicodedata.normalize("NFC", Path(file).as_posix()))
 
 
-def _in_both(root: Path, trees: Mapping[str, Tree]) -> list[str]:
+def _in_both(train: Images, test: Images) -> list[str]:
     """Note images that are both trained on and tested on: they flatter the score."""
-    train, test = (
-        {content_digest(str(root / file)): file for files in trees[split].values() for file in files}
-        for split in ("train", "test")
-    )
-    both = [f"{file} = {train[content]}" for content, file in test.items() if content in train]
+    images = Images.concat([train, test])
+    tested = list(enumerate(images.originals()))[len(train) :]
+    both = [f"{images.name(position)} = {images.name(first)}" for position, first in tested if first < len(train)]
     return [f"{plural(len(both), 'test image')} equal to a training image: {', '.join(both)}."] if both else []
 
 

@@ -1,7 +1,5 @@
 """Images as people bring them (pictures, arrays, bytes, paths, uploads), in the one form that masil works with."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import threading
@@ -49,7 +47,7 @@ class PictureSource:
     """Pictures in memory, each of its own size and mode: PIL images, arrays, or what is in a file (bytes or a path)."""
 
     def __init__(self, pictures: Sequence[Any]) -> None:
-        self.pictures = [_checked(position, picture) for position, picture in enumerate(pictures)]
+        self.pictures = [_picture(position, picture) for position, picture in enumerate(pictures)]
 
     def __len__(self) -> int:
         return len(self.pictures)
@@ -90,9 +88,7 @@ class UploadSource:
     """Pictures that were framed when they came: a hundred-megapixel photo weighs as little here as a thumbnail."""
 
     def __init__(self, pixels: Tensor, names: Sequence[str], framing: Framing) -> None:
-        self.pixels = pixels  # uint8 [n 3 crop crop]
-        self.names = names
-        self.framing = framing
+        self.pixels, self.names, self.framing = pixels, names, framing  # pixels uint8 [n 3 crop crop]
 
     def __len__(self) -> int:
         return len(self.pixels)
@@ -112,7 +108,7 @@ class UploadSource:
         return hashlib.sha256(self.pixels.numpy()[rows].tobytes()).hexdigest()
 
 
-def _checked(position: int, picture: Any) -> Image.Image | bytes | Path:
+def _picture(position: int, picture: Any) -> Image.Image | bytes | Path:
     """Give arrays as pictures, and refuse what can be none."""
     if isinstance(picture, Image.Image | bytes | Path):
         return picture
@@ -136,10 +132,8 @@ def _channels_first(pixels: np.ndarray) -> np.ndarray:
         )
     if pixels.ndim == 3:  # grey [n h w]
         return np.repeat(pixels[:, None], 3, 1)
-    if pixels.ndim == 4 and pixels.shape[3] == 3:
-        return pixels.transpose(0, 3, 1, 2)
-    if pixels.ndim == 4 and pixels.shape[1] == 3:
-        return pixels
+    if pixels.ndim == 4 and 3 in (pixels.shape[1], pixels.shape[3]):
+        return pixels.transpose(0, 3, 1, 2) if pixels.shape[3] == 3 else pixels
     raise InputError(f"Pixels must be [n h w 3], [n 3 h w] or grey [n h w], but have the shape {list(pixels.shape)}.")
 
 

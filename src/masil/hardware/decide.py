@@ -1,7 +1,5 @@
 """Try this machine in child processes, and decide: of all that survives with right numbers, the fastest is taken."""
 
-from __future__ import annotations
-
 import math
 import os
 import platform
@@ -13,8 +11,8 @@ from datetime import UTC, datetime
 from typing import Any, Literal, final, get_args
 
 from masil.errors import InputError
-from masil.files import Child
 from masil.hardware.machine import BUSY, load, machine_key, torch_version, usable_cores
+from masil.storage import Child
 
 Device = Literal["cpu", "cuda", "mps"]
 Precision = Literal["float32", "bfloat16"]
@@ -22,7 +20,7 @@ Isa = Literal["AVX512_CORE_FP16", "AVX512_CORE", "AVX2"]  # oneDNN's instruction
 STAGES = ("matrix product", "convolution", "training")
 ISA_VARIABLES = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")  # oneDNN reads both names, the first one first
 LOAD = "load per core before the trials"  # the name of a measurement
-MARGIN = 1.1  # what costs accuracy, instructions or compilation must be faster by this factor to be chosen
+MARGIN = 1.1  # what costs accuracy or instructions must be faster by this factor to be chosen
 
 COMMAND = (sys.executable or "python", "-m", "masil.hardware.trials")
 START = "starting torch"  # the stage before the first one that the child announces
@@ -32,9 +30,8 @@ TRIAL_MARK = "MASIL_TRIAL"  # tells `prepare` in the child to leave the environm
 # The answer is about the machine, so the user's own limits are not passed on to trials.
 _NOT_PASSED_ON = (*ISA_VARIABLES, "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
-Figures = Mapping[str, Any]
-# Ask for a trial by its arguments, under a oneDNN instruction set or, for None, as the machine is.
-Ask = Callable[[list[str], str | None], "Outcome"]
+# Try a device under a oneDNN instruction set or, for None, as the machine is.
+Try = Callable[[str, str | None], "Outcome"]
 
 
 @final
@@ -73,7 +70,7 @@ class Hardware:
 class Outcome:
     """What a trial measured until it ended, and how those stages ended that measured nothing."""
 
-    figures: Mapping[str, Figures]  # by stage
+    figures: Mapping[str, Mapping[str, Any]]  # by stage
     failures: Mapping[str, str]
     conclusive: bool = True  # False if it never started or ran out of time: that may be no fault of the hardware
 
@@ -101,23 +98,20 @@ class Outcome:
         return ("bfloat16", short) if short and short > MARGIN * exact else ("float32", exact)
 
 
-def run_trial(
-    arguments: Sequence[str], isa: str | None = None, command: Sequence[str] = COMMAND, *,
-    limit: float | None = None, extra: Mapping[str, str] | None = None,
-) -> Outcome:  # fmt: skip
-    """Run one trial under the oneDNN instruction set `isa` (None: as the machine is) and collect its answers.
+def run_trial(device: str, isa: str | None = None, command: Sequence[str] = COMMAND) -> Outcome:
+    """Try one device under the oneDNN instruction set `isa` (None: as the machine is) and collect its answers.
 
     The child sends {"begin": stage}; then {"stage": stage, …} with figures, or with an "error"; at the end
-    {"done": True}. The stage begun last is the one that failed if the child dies, takes more than `limit` seconds over
-    it, or leaves without being done.
+    {"done": True}. The stage begun last is the one that failed if the child dies, takes more than STAGE_LIMIT seconds
+    over it, or leaves without being done.
     """
     environment = {name: value for name, value in os.environ.items() if name not in _NOT_PASSED_ON}
-    environment |= {TRIAL_MARK: "1", **(extra or {})} | ({} if isa is None else {ISA_VARIABLES[0]: isa})
+    environment |= {TRIAL_MARK: "1"} | ({} if isa is None else {ISA_VARIABLES[0]: isa})
     try:
-        child = Child([*command, *arguments], environment, group=True)
+        child = Child([*command, device], environment, group=True)
     except OSError as error:
         return Outcome({}, {START: f"could not be started ({error})"}, conclusive=False)
-    figures: dict[str, Figures] = {}
+    figures: dict[str, Mapping[str, Any]] = {}
     failures: dict[str, str] = {}
     stage, patience, begun = START, START_LIMIT, time.monotonic()
     with child:
@@ -132,7 +126,7 @@ def run_trial(
                 return Outcome(figures, failures, conclusive)
             match message:
                 case {"begin": str(stage)}:
-                    begun, patience = time.monotonic(), limit or STAGE_LIMIT
+                    begun, patience = time.monotonic(), STAGE_LIMIT
                 case {"stage": str(named), "error": str(sentence)}:
                     failures[named] = sentence
                 case {"stage": str(named)}:
@@ -141,14 +135,19 @@ def run_trial(
                     return Outcome(figures, failures)
 
 
-def decide(ask: Ask) -> Hardware:
+def decide(trial: Try) -> Hardware:
     """Try this machine and decide device, precisions, oneDNN's instruction set and threads."""
     measurements = {LOAD: round(load(), 2)}
-    cpu = _try_cpu(ask)
+    cpu: dict[Isa | None, Outcome] = {None: trial("cpu", None)}
+    # Where something is deadly or wrong, ever fewer instructions are tried. What ran out of time says nothing about
+    # instructions: the machine may have been busy.
+    failed = cpu[None].conclusive and START not in cpu[None].failures and not cpu[None].survived
+    if failed and platform.machine().lower() in ("x86_64", "amd64"):
+        cpu |= {isa: trial("cpu", isa) for isa in get_args(Isa)}
     isa = _choose_isa(cpu)
     outcomes: dict[tuple[Device, Isa | None], Outcome] = {("cpu", tried): outcome for tried, outcome in cpu.items()}
     for device in cpu[None].figures.get(START, {}).get("devices", ()):
-        outcomes[device, None] = ask(["train", device], isa)
+        outcomes[device, None] = trial(device, isa)
     choices = {
         device: outcome.best
         for (device, tried), outcome in outcomes.items()
@@ -171,21 +170,8 @@ def decide(ask: Ask) -> Hardware:
         precisions={device: precision for device, (precision, _) in choices.items()},
         onednn_isa=isa,
         threads=int(threads) if threads >= 1 else usable_cores(),
-        settled=settled,
-        measurements=measurements,
-        failures=failures,
-    )
-
-
-def _try_cpu(ask: Ask) -> dict[Isa | None, Outcome]:
-    """Train as the machine is and, if something of that is deadly or wrong, under ever fewer instructions.
-
-    What ran out of time says nothing about instructions: the machine may have been busy.
-    """
-    plain = ask(["train", "cpu"], None)
-    failed = plain.conclusive and START not in plain.failures and not plain.survived
-    fewer = get_args(Isa) if failed and platform.machine().lower() in ("x86_64", "amd64") else ()
-    return {None: plain} | {isa: ask(["train", "cpu"], isa) for isa in fewer}
+        settled=settled, measurements=measurements, failures=failures,
+    )  # fmt: skip
 
 
 def _choose_isa(by_isa: Mapping[Isa | None, Outcome]) -> Isa | None:

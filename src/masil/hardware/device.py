@@ -13,16 +13,16 @@ Whoever wants it earlier, before torch is imported, calls `prepare` there.
 
 import os
 import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast, get_args
 
 from masil.errors import DeviceError, InputError, StorageError, suggest
-from masil.files import cache_folder, from_json, read_json, to_json, write_json
 from masil.hardware.decide import COMMAND, ISA_VARIABLES, TRIAL_MARK, Device, Hardware, Precision, decide, run_trial
 from masil.hardware.machine import machine_key
+from masil.storage import cache_folder, from_json, read_json, to_json, write_json
 
 if TYPE_CHECKING:
     import torch
@@ -43,7 +43,7 @@ def probe(refresh: bool = False, *, command: Sequence[str] = COMMAND) -> Hardwar
         from masil.progress import bar
 
         with bar("Trying out what this machine can do (once)", None):
-            hardware = decide(lambda arguments, isa: run_trial(arguments, isa, command))
+            hardware = decide(partial(run_trial, command=command))
         remember(hardware)
     _limit(hardware)
     return hardware
@@ -172,46 +172,3 @@ def _refuse_deadly(hardware: Hardware) -> None:
             f"This machine survives torch only with {ISA_VARIABLES[0]}={hardware.onednn_isa}, but '{_limit_now()}' is "
             "set. Leave the variable out, or set it to that, and start again."
         )
-
-
-def set_threads(threads: int | None = None) -> int:
-    """Let torch use this many threads, by default as many as were found fastest, and give the number in use.
-
-    Where the user has set OMP_NUM_THREADS, the default is to leave it at that.
-    """
-    import torch
-
-    if threads is not None and threads < 1:
-        raise InputError(f"torch cannot work with {threads} threads; give at least 1.")
-    if threads is None and "OMP_NUM_THREADS" not in os.environ:
-        threads = probe().threads
-    if threads is not None:
-        torch.set_num_threads(threads)
-    return torch.get_num_threads()
-
-
-def time_in_turn(work: Mapping[str, Callable[[], object]], device: "torch.device", rounds: int = 3) -> dict[str, float]:
-    """Give the seconds that each piece of work takes: the best of `rounds`, after a first round that warms up.
-
-    They take turns, so that what else the machine does meanwhile disturbs all of them, and the best is the least
-    disturbed: noise only ever adds time.
-    """
-    best = dict.fromkeys(work, float("inf"))
-    for rest in range(rounds, -1, -1):
-        for name, piece in work.items():
-            start = time.perf_counter()
-            piece()
-            wait_for(device)
-            if rest < rounds:
-                best[name] = min(best[name], time.perf_counter() - start)
-    return best
-
-
-def wait_for(device: "torch.device") -> None:
-    """Wait until a device has done what it was asked; timing it without this times only the asking."""
-    import torch
-
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    elif device.type == "mps":
-        torch.mps.synchronize()

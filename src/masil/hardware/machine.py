@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 
 BUSY = 0.5  # from this load per core on, other work disturbs measurements
@@ -28,11 +29,9 @@ def machine_key() -> str:
 
 def cpu_model() -> str:
     """Give the processor's own name, or its architecture where it gives none."""
-    for field in ("model name", "Processor", "Hardware"):
-        if name := _cpuinfo().get(field):
-            return name
+    named = filter(None, map(_cpuinfo().get, ("model name", "Processor", "Hardware")))
     # Windows keeps it in the environment; on macOS the architecture tells the generations apart well enough.
-    return os.environ.get("PROCESSOR_IDENTIFIER") or platform.machine() or "unknown"
+    return next(named, os.environ.get("PROCESSOR_IDENTIFIER") or platform.machine() or "unknown")
 
 
 def cpu_flags() -> tuple[str, ...]:
@@ -108,14 +107,10 @@ def _torch_fact(name: str) -> str | None:
 @cache
 def _cpuinfo() -> dict[str, str]:
     """Read the first processor's entry of /proc/cpuinfo; the others, hundreds on big machines, say the same."""
-    entry: dict[str, str] = {}
     with suppress(OSError), Path("/proc/cpuinfo").open(encoding="utf-8", errors="replace") as lines:
-        for line in lines:
-            if not line.strip():
-                break
-            field, _, value = line.partition(":")
-            entry[field.strip()] = value.strip()
-    return entry
+        first = (line.partition(":") for line in takewhile(str.strip, lines))
+        return {field.strip(): value.strip() for field, _, value in first}
+    return {}
 
 
 def _cpu_quotas() -> Iterator[tuple[int, int]]:

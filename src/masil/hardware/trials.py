@@ -1,23 +1,23 @@
-"""What a trial tries, in a child process: `python -m masil.hardware.trials train DEVICE`.
+"""What a trial tries, in a child process: `python -m masil.hardware.trials DEVICE`.
 
 Small pieces of the work masil does, each checked against double precision or timed. The child may die of any of them.
 So it says which stage it begins before it begins it, and the deadly ones come last.
 """
 
 import sys
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from masil.files import Parent
 from masil.hardware import machine
 from masil.hardware.decide import START, Precision
-from masil.hardware.device import wait_for
+from masil.hardware.threads import best_seconds
+from masil.storage import Parent
 
 SEED = 0
 # Largest error of any entry, as a share of the largest entry. float32 leaves room for TF32 (10 bits), bfloat16 has 8.
@@ -30,25 +30,19 @@ class WrongNumbersError(ArithmeticError):
     """The machine computed something, but not what it was asked."""
 
 
-def main(arguments: list[str], say: Say) -> None:
-    """Run the trial that `arguments` name and say what it finds."""
+def main(name: str, say: Say) -> None:
+    """Choose the threads, train in float32, then train in bfloat16, where machines that lie are found out."""
     with suppress(ImportError, ValueError, OSError):  # a child that dies leaves no core file
         import resource
 
         resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
-    match arguments:
-        case ["train", device]:
-            _train(torch.device(device), say)
-    say({"done": True})
-
-
-def _train(device: torch.device, say: Say) -> None:
-    """Choose the threads, train in float32, then train in bfloat16, where machines that lie are found out."""
+    device = torch.device(name)
     available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     devices = [name for name, there in available.items() if there]
     say({"stage": START, "torch": torch.__version__, "devices": devices})
-    physical = torch.get_num_threads()
-    busy = one_thread_if_busy()
+    physical, busy = torch.get_num_threads(), machine.load() > machine.BUSY
+    if busy:  # several threads would wait for each other, which drowns the differences
+        torch.set_num_threads(1)
     if device.type == "cpu":
         attempt("threads", lambda: {"fastest": _threads(physical, busy)}, say)
 
@@ -61,6 +55,7 @@ def _train(device: torch.device, say: Say) -> None:
         attempt(f"{precision} matrix product", lambda: {"GFLOP/s": matrix_product(device, dtype)}, say)  # noqa: B023
         attempt(f"{precision} convolution", lambda: {"GFLOP/s": convolution(device, dtype)}, say)  # noqa: B023
         attempt(f"{precision} training", lambda: train(dtype), say)  # noqa: B023
+    say({"done": True})
 
 
 def _threads(physical: int, busy: bool) -> int:
@@ -80,14 +75,6 @@ def _threads(physical: int, busy: bool) -> int:
     return best
 
 
-def one_thread_if_busy() -> bool:
-    """Measure on one thread while other work is going on: several wait for each other, which drowns the differences."""
-    busy = machine.load() > machine.BUSY
-    if busy:
-        torch.set_num_threads(1)
-    return busy
-
-
 def attempt(stage: str, work: Callable[[], dict[str, Any]], say: Say) -> None:
     """Begin a stage and say what it measured, or how it failed."""
     say({"begin": stage})
@@ -95,20 +82,6 @@ def attempt(stage: str, work: Callable[[], dict[str, Any]], say: Say) -> None:
         say({"stage": stage, **work()})
     except Exception as error:  # noqa: BLE001  whatever a stage raises is its answer
         say({"stage": stage, "error": f"{type(error).__name__}: {error}".strip().splitlines()[0][:300]})
-
-
-def best_seconds(work: Callable[[], object], device: torch.device, budget: float = 0.15) -> float:
-    """Time `work` again and again for `budget` seconds and give the best: noise only ever adds time.
-
-    The first run warms up and counts only if it alone uses up the budget: what is that slow need not be known exactly.
-    """
-    spent: list[float] = []
-    while sum(spent) < budget:
-        start = time.perf_counter()
-        work()
-        wait_for(device)
-        spent.append(time.perf_counter() - start)
-    return min(spent[1:] or spent)
 
 
 def matrix_product(device: torch.device, dtype: torch.dtype) -> float:
@@ -123,11 +96,7 @@ def convolution(device: torch.device, dtype: torch.dtype) -> float:
     n, c, side = (32, 64, 16) if device.type == "cpu" else (256, 128, 32)
     products = 3 * n * c * c * side**2 * 9
     shapes = ((n, c, side, side), (c, c, 3, 3))
-    return 2 * products / _checked_seconds(_same_convolution, shapes, device, dtype) / 1e9
-
-
-def _same_convolution(x: Tensor, w: Tensor) -> Tensor:
-    return functional.conv2d(x, w, padding=1)
+    return 2 * products / _checked_seconds(partial(functional.conv2d, padding=1), shapes, device, dtype) / 1e9
 
 
 def _checked_seconds(
@@ -167,21 +136,18 @@ def _small_net() -> nn.Module:
     )  # fmt: skip
 
 
-def training_step(
-    device: torch.device, dtype: torch.dtype, *, compiled: bool = False
-) -> tuple[Callable[[], None], int]:
+def training_step(device: torch.device, dtype: torch.dtype) -> tuple[Callable[[], None], int]:
     """Give a function that makes one training step of a small network, as the trainer does, and its images."""
     generator = torch.Generator().manual_seed(SEED)
     n = 16 if device.type == "cpu" else 1024
     x = torch.rand(n, 3, 32, 32, generator=generator).to(device, memory_format=torch.channels_last)
     y = torch.randint(16, (n,), generator=generator).to(device)
     net = _small_net().to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # stubs lack it
-    forward = torch.compile(net) if compiled else net
     optimiser = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
 
     def step() -> None:
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=dtype == torch.bfloat16):
-            loss = functional.cross_entropy(forward(x), y)
+            loss = functional.cross_entropy(net(x), y)
         optimiser.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
@@ -192,4 +158,4 @@ def training_step(
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:], Parent().send)
+    main(sys.argv[1], Parent().send)

@@ -1,4 +1,4 @@
-"""From what people hand over to activations: through a backbone, or as they are."""
+"""From images to activations: through a backbone, or activations as they come."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any, Self, final
 import torch
 from torch import Tensor
 
-from masil.backbones import Backbone, Engine, create, extract, open_engine, refuse_impossible
-from masil.data import Images, crops
-from masil.errors import InputError
-from masil.learner.inputs import read_activations, read_images
+from masil.backbones import Backbone, Engine, create, extract_with, open_engine, refuse_impossible
+from masil.data import Images, crops, read_images
+from masil.errors import DataError, InputError
+from masil.learner.inputs import read_activations
 from masil.progress import bar
 
 BATCH = 32  # crops
@@ -32,7 +32,7 @@ class Encoder:
 
     @classmethod
     def make(cls, backbone: str | Backbone | None, weights: str | Path | None, seed: int, device: str) -> Self:
-        """See through the backbone of that name with its weights, or the one that is handed over, or none."""
+        """Use the backbone of that name with its weights, or the one that is given, or none."""
         if backbone is None or isinstance(backbone, Backbone):
             return cls(backbone if backbone is None else backbone.eval(), device)
         if not isinstance(backbone, str):
@@ -56,12 +56,18 @@ class Encoder:
         self.features = activations.shape[1]
         return activations
 
-    def activations(self, given: Given) -> Tensor:
-        """Pass what `read` gave through the backbone, once."""
+    def activations(self, given: Given, faults: dict[int, DataError] | None = None) -> Tensor:
+        """Pass what `read` gave through the backbone, once.
+
+        The first image that cannot be read is raised as a DataError. Where `faults` are given, it is put there instead,
+        by its position, and its row means nothing.
+        """
         if isinstance(given, Tensor):
             return given
         assert self.backbone is not None
-        return extract(self.backbone, given, engine=self._opened() if len(given) else "auto")
+        if not len(given):
+            return torch.empty(0, self.backbone.features)
+        return extract_with(self._opened(), given, self.backbone.framing, faults=faults)
 
     def crops(self, given: Given, count: int, side: int | None, seed: int) -> Tensor | None:
         """Give the activations of `count` random crops τ(x) of each image, crop j of image i in row i·count + j.
@@ -74,7 +80,7 @@ class Encoder:
         framing = self.backbone.framing
         side = side or max(1, 64 * framing.crop // 224 if framing.crop >= 128 else 18 * framing.crop // 32)
         generator = torch.Generator().manual_seed(seed)
-        found = torch.empty(len(given) * count, self.backbone.features)
+        activations = torch.empty(len(given) * count, self.backbone.features)
         step = max(1, BATCH // count)
         with bar("Looking at crops", len(given)) as advance:
             for start in range(0, len(given), step):
@@ -82,9 +88,9 @@ class Encoder:
                 squares = crops(pixels, count, side, framing.crop, generator)
                 rows = self._opened().run(squares)
                 refuse_impossible(rows, given, start, count)
-                found[start * count : (start + step) * count] = rows
+                activations[start * count : (start + step) * count] = rows
                 advance(len(pixels))
-        return found
+        return activations
 
     def _opened(self) -> Engine:
         """Give the engine, which stays open: to export and check a graph takes longer than a few images do."""

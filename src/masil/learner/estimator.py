@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 from abc import ABC, abstractmethod
+from dataclasses import Field, fields
 from typing import Any, Self
 
 from masil.errors import InputError, MasilError, suggest
@@ -15,15 +15,15 @@ class NotFittedError(MasilError, ValueError, AttributeError):
 
 
 class Estimator(ABC):
-    """Parameters are the arguments of `__init__`, stored under their names and not looked at before `fit`."""
+    """A dataclass whose fields are its parameters, which nothing looks at before `fit`."""
 
     @abstractmethod
     def __sklearn_is_fitted__(self) -> bool:
         """Say whether there has been a base session."""
 
     @classmethod
-    def _parameters(cls) -> dict[str, inspect.Parameter]:
-        return {name: each for name, each in inspect.signature(cls).parameters.items() if name != "self"}
+    def _parameters(cls) -> dict[str, Field[Any]]:
+        return {field.name: field for field in fields(cls) if field.init}  # type: ignore[arg-type]  # a dataclass
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Give every parameter by name."""
@@ -40,7 +40,7 @@ class Estimator(ABC):
 
     def changed(self) -> list[str]:
         """Name the parameters that are not at their defaults."""
-        defaults = {name: each.default for name, each in self._parameters().items()}
+        defaults = {name: parameter.default for name, parameter in self._parameters().items()}
         return [
             name
             for name, value in self.get_params().items()
@@ -59,7 +59,7 @@ class Estimator(ABC):
 
     def __repr__(self) -> str:
         values = {name: getattr(self, name) for name in self.changed()}
-        shown = [f"{name}={each!r}" for name, each in values.items() if isinstance(each, str | int | float | None)]
+        shown = [f"{name}={value!r}" for name, value in values.items() if isinstance(value, str | int | float | None)]
         return f"{type(self).__name__}({', '.join(shown)})"
 
     def _check_fitted(self) -> None:

@@ -10,8 +10,8 @@ from torch import Tensor
 from masil.collapse import Embedding
 from masil.data import natural
 from masil.errors import InputError
-from masil.learner.labels import Label
-from masil.learner.memory import unit
+from masil.learner.inputs import Label
+from masil.learner.rows import unit
 
 REMEDY = "Say which class each vector is of: `class_names`, in the order of `class_vectors`."
 
@@ -30,22 +30,22 @@ def read_vectors(
         return None, True
     if not isinstance(embedding, Embedding):
         raise InputError("Class vectors were given without the embedding that was trained to them.")
-    found = torch.as_tensor(vectors).detach().to("cpu", torch.float32)
-    own = list(_sorted(classes) if names is None else names)
-    if names is not None and len(own) != len(found):
-        raise InputError(f"There are {len(found)} class vectors but {len(own)} `class_names`. {REMEDY}")
-    counted = list(range(len(own)))
-    known = set(own) == set(classes)
-    if not known and list(classes) != counted and own != counted:
-        raise InputError(_unlike(own, classes))
-    if found.shape != (len(classes), embedding.features_out):
+    rows = torch.as_tensor(vectors).detach().to("cpu", torch.float32)
+    trained = list(_sorted(classes) if names is None else names)
+    if names is not None and len(trained) != len(rows):
+        raise InputError(f"There are {len(rows)} class vectors but {len(trained)} `class_names`. {REMEDY}")
+    numbers = list(range(len(trained)))
+    known = set(trained) == set(classes)
+    if not known and list(classes) != numbers and trained != numbers:
+        raise InputError(_unlike(trained, classes))
+    if rows.shape != (len(classes), embedding.features_out):
         raise InputError(
-            f"The class vectors have the shape {list(found.shape)}, but {len(classes)} base classes with embeddings of "
+            f"The class vectors have the shape {list(rows.shape)}, but {len(classes)} base classes with embeddings of "
             f"{embedding.features_out} features need [{len(classes)} {embedding.features_out}]."
         )
     if known:
-        return found[[own.index(label) for label in classes]], True
-    return found, list(classes) == counted  # label i is class i of the base session, whatever its name was there
+        return rows[[trained.index(label) for label in classes]], True
+    return rows, list(classes) == numbers  # label i is class i of the base session, whatever its name was there
 
 
 @torch.no_grad()

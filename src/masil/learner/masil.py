@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any, Self, final
 
@@ -12,35 +13,32 @@ from torch import Tensor
 
 from masil.backbones import Backbone
 from masil.collapse import Embedding
-from masil.data import Images
-from masil.errors import InputError, suggest
-from masil.learner.balance import TRAINED_BALANCE, offsets
-from masil.learner.base import (
-    Base,
-    calibrate,
-    fit_bank,
-    make_embedding,
-    measure_prior,
-    powered,
-    reconstruct_held_out,
-)
-from masil.learner.confidence import Answers
-from masil.learner.encoder import Encoder, Given
+from masil.errors import DataError, InputError, suggest
+from masil.learner.aims import refuse_aim_of_trained
+from masil.learner.answers import Answers, Evaluation, ModelCard, Taught, TaughtClass, known_classes, neighbours
+from masil.learner.answers import evaluate as compare
+from masil.learner.base_concepts import fit_concepts
+from masil.learner.calibration import TRAINED_BALANCE
+from masil.learner.core import Base, Scores, class_offsets, fit_base, score, teach
+from masil.learner.encoder import Encoder
 from masil.learner.estimator import Estimator
-from masil.learner.explanation import Explanation, explain
-from masil.learner.frame import by_images, read_vectors
-from masil.learner.inputs import alone
-from masil.learner.labels import Label, as_array, places, read_label, read_labels
-from masil.learner.memory import Event, Lesson, Memory, SessionRecord, account, now, unit
-from masil.learner.model_file import read_model, write_model
-from masil.learner.session import Alpha, base_lesson, teach
-from masil.learner.settings import read_rules
-from masil.learner.unknown import Rejector, evidence, tightness
-from masil.progress import bar
+from masil.learner.explain import Crop, Explanation, ImageFeatures, explain, nearest_crops, run_once
+from masil.learner.history import Counts, Event, SessionRecord, SessionRows, now, replay, teacher_name
+from masil.learner.inputs import Label, as_array, as_batch, class_codes, read_label, read_labels
+from masil.learner.labelled import read_base_session, read_labelled
+from masil.learner.model_file import SavedModel, read_model, write_model
+from masil.learner.rehearsal import choose_points
+from masil.learner.rows import ClassRows
+from masil.learner.settings import Alpha, core_settings, read_settings
+from masil.learner.shots import Shots
+from masil.protocol import Protocol
 from masil.training import Trained
+
+NEAREST = 3  # classes that a class which was just taught may be confused with
 
 
 @final
+@dataclass(eq=False, repr=False)
 class Masil(Estimator):
     """A classifier that learns sessions of new classes: shots are the data, concepts of the base classes the prior.
 
@@ -68,8 +66,11 @@ class Masil(Estimator):
         calibration: "concepts", "teen" (draw novel vectors to similar base ones), "both", or None for plain means.
         teen: weight of that pull.
         balance: how much of half the score that each class expects of its own images is taken off it, so that classes
-            of many images and of a few compete on one scale. 1 is the midpoint; 0 compares cosines as they are; in
-            between, where the backbone has been trained on the base images themselves and expects too much of them.
+            of many images and of a few compete on one scale. 1, the midpoint, if not given; 0 compares cosines as they
+            are; in between, where the backbone has been trained on the base images and expects too much of them.
+        aim: instead of a balance, what `fit` chooses it for, in two smaller base sessions in which some base classes
+            play novel: "accuracy" over all classes, or the "harmonic" mean of base and novel accuracy. A backbone that
+            was trained on the base images knows these classes, so that novel ones seem easier than they will be.
         bias: subtracted from the scores of base classes, on top of that.
         crops: of each base image, for a bank of parts (the paper takes 10); 0 makes it of the whole images, which is
             the better prior for whole images.
@@ -79,48 +80,33 @@ class Masil(Estimator):
 
     """
 
-    def __init__(
-        self,
-        backbone: str | Backbone | None = "efficientnet_lite0",
-        *,
-        weights: str | Path | None = "imagenet",
-        concepts: int = 64,
-        embedding: str | Embedding = "whitening",
-        class_vectors: Tensor | None = None,
-        class_names: Sequence[Label] | None = None,
-        power: float = 0.5,
-        shrinkage: float | str = 1.0,
-        alpha: Alpha = "auto",
-        reading: str = "posterior",
-        solver: str = "exact",
-        calibration: str | None = "concepts",
-        teen: float = 0.3,
-        balance: float = 1.0,
-        bias: float = 0.0,
-        crops: int = 0,
-        side: int | None = None,
-        device: str = "auto",
-        seed: int = 0,
-    ) -> None:
-        self.backbone = backbone
-        self.weights = weights
-        self.concepts = concepts
-        self.embedding = embedding
-        self.class_vectors = class_vectors
-        self.class_names = class_names
-        self.power = power
-        self.shrinkage = shrinkage
-        self.alpha = alpha
-        self.reading = reading
-        self.solver = solver
-        self.calibration = calibration
-        self.teen = teen
-        self.balance = balance
-        self.bias = bias
-        self.crops = crops
-        self.side = side
-        self.device = device
-        self.seed = seed
+    backbone: str | Backbone | None = "efficientnet_lite0"
+    _: KW_ONLY
+    weights: str | Path | None = "imagenet"
+    concepts: int = 64
+    embedding: str | Embedding = "whitening"
+    class_vectors: Tensor | None = None
+    class_names: Sequence[Label] | None = None
+    power: float = 0.5
+    shrinkage: float | str = 1.0
+    alpha: Alpha = "auto"
+    reading: str = "posterior"
+    solver: str = "exact"
+    calibration: str | None = "concepts"
+    teen: float = 0.3
+    balance: float | None = None
+    aim: str | None = None
+    bias: float = 0.0
+    crops: int = 0
+    side: int | None = None
+    device: str = "auto"
+    seed: int = 0
+    # What is learnt, all of it set by `fit` or `load`, and always replaced as a whole.
+    encoder_: Encoder = field(init=False)
+    base_: Base = field(init=False)
+    session_rows_: tuple[SessionRows, ...] = field(init=False)
+    log_: tuple[Event, ...] = field(init=False)  # only grows
+    memory_: ClassRows = field(init=False)
 
     @classmethod
     def from_trained(cls, trained: Trained, **params: Any) -> Self:
@@ -130,21 +116,15 @@ class Masil(Estimator):
         classes: labels 0 … k − 1 are then those numbers; for other labels the images must show which vector is whose.
 
         What it expects of base images it expects of images that the backbone was trained on, which is too much by about
-        a third on base classes that play novel: hence balance = ¾.
+        a third on base classes that play novel: hence balance = ¾. For the same reason an `aim` is refused.
         """
+        refuse_aim_of_trained(params.get("aim"))
         params = {"balance": TRAINED_BALANCE, **params}
         if trained.projection is not None:
             names: Sequence[Label] = trained.names or tuple(range(len(trained.class_vectors)))
             frame = {} if "class_vectors" in params else {"class_vectors": trained.class_vectors, "class_names": names}
             params = {"embedding": trained.projection, "power": 1.0, **frame, **params}
         return cls(trained.backbone, **params)
-
-    # What is learnt, all of it set by `fit` or `load`.
-    encoder_: Encoder
-    base_: Base
-    lessons_: tuple[Lesson, ...]
-    log_: tuple[Event, ...]  # only grows
-    memory_: Memory
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "memory_")
@@ -159,46 +139,45 @@ class Masil(Estimator):
     def sessions_(self) -> tuple[SessionRecord, ...]:
         """Who taught what, when, from how many images: the sessions in force."""
         self._check_fitted()
-        return tuple(lesson.record for lesson in self.lessons_)
+        return tuple(session.record for session in self.session_rows_)
 
     @property
     def offsets_(self) -> Tensor:
-        """What is taken off the cosine of each class before they are compared, [k]."""
+        """What is subtracted from the cosine of each class before they are compared, [k]."""
         self._check_fitted()
-        memory = self.memory_
-        return self.balance * offsets(memory.expected, memory.base) + self.bias * memory.base
+        return class_offsets(self.base_, self.memory_, core_settings(self))
 
-    def fit(self, images: Any, labels: Any = None, *, taught_by: str | None = None, note: str = "") -> Self:
-        """Take in the base session, forgetting everything before it. Labels may come with `masil.data.Images`."""
-        rules = read_rules(self)
-        encoder = Encoder.make(self.backbone, self.weights, self.seed, self.device)
-        given, names = self._read(encoder, images, labels, ())
-        classes = tuple(sorted(set(names)))
-        if len(classes) < 2:
-            raise InputError(f"The base session teaches {len(classes)} class; to tell classes apart takes at least 2.")
-        codes = places(names, classes)
-        vectors, certain = read_vectors(self.class_vectors, self.class_names, self.embedding, classes)
-        x = powered(encoder.activations(given), self.power)
-        crops = encoder.crops(given, self.crops, self.side, self.seed)
-        rows = x if crops is None else powered(crops, self.power)
-        with bar("Learning the base session", 4) as advance:
-            g = make_embedding(self.embedding, x, codes, self.shrinkage)
-            if vectors is not None and not certain:
-                vectors = by_images(vectors, g, x, codes)
-            advance(1)
-            bank = fit_bank(rows, self.concepts, self.seed, max_iterations=1000)
-            advance(1)
-            prior = None
-            if rules.alpha == "auto" and rules.with_concepts:
-                row_codes = codes.repeat_interleave(len(rows) // len(x))
-                reconstructed = reconstruct_held_out(x, codes, rows, row_codes, self.concepts, self.seed)
-                prior = measure_prior(g, x, reconstructed, codes, self.seed)
-            advance(1)
-            found = calibrate(x, codes, self.embedding, self.shrinkage, vectors, self.balance, self.seed)
-        base = Base(self.power, g, bank, prior, found.temperature, vectors is not None, found.rejector)
-        lesson = base_lesson(base, x, codes, classes, vectors, found.expected, account(taught_by), note)
-        self.encoder_, self.base_, self.lessons_, self.log_ = encoder, base, (), ()
-        self._add(lesson)
+    @property
+    def balance_(self) -> float:
+        """The strength of balance in force: the one given, or the one `fit` chose for the aim."""
+        self._check_fitted()
+        return core_settings(self).strength(self.base_.points)
+
+    def fit(
+        self,
+        images: Any,
+        labels: Any = None,
+        *,
+        taught_by: str | None = None,
+        note: str = "",
+        confidence: bool = True,
+        like: Protocol | None = None,
+    ) -> Self:
+        """Take in the base session, forgetting everything before it. Labels may come with `masil.data.Images`.
+
+        Without `confidence` it takes less time, and the model knows neither how sure to be nor what it was never
+        taught; what it predicts is the same. With an `aim`, the classes that play novel are as many, with as many
+        shots, as in the protocol `like` which the sessions to come will be; two of five, with five shots, if not given.
+        """
+        data = read_base_session(self, images, labels)
+        points = None if self.aim is None else choose_points(data, like)
+        concepts = fit_concepts(data.shots, data.settings, data.crops)
+        self.base_, rows = fit_base(
+            data.shots, data.settings,
+            concepts=concepts, class_vectors=data.class_vectors, confidence=confidence, points=points,
+        )  # fmt: skip
+        self.encoder_, self.session_rows_, self.log_ = data.encoder, (), ()
+        self._add(SessionRows(0, now(), teacher_name(taught_by), note, rows))
         return self
 
     def learn(
@@ -208,33 +187,41 @@ class Masil(Estimator):
 
         Nothing of the images is kept but what `memory_` holds. Old class vectors stay as they are.
         """
-        self._check_fitted()
-        rules = read_rules(self)
-        given, names = self._read(self.encoder_, images, labels, self.memory_.labels)
-        classes = tuple(sorted(set(names)))
-        known = set(self.memory_.labels)
-        if not update and (again := [label for label in classes if label in known]):
-            raise InputError(
-                f"The class {again[0]!r} is known already; to add images to it, call learn(…, update=True), "
-                "to replace it, forget it first."
-            )
-        lesson = teach(
-            self.base_, self.memory_, rules, self.encoder_.activations(given), places(names, classes), classes,
-            number=self.lessons_[-1].number + 1, who=account(taught_by), note=note,
-        )  # fmt: skip
-        self._add(lesson)
+        self._teach(images, labels, update, teacher_name(taught_by), note=note)
         return self
+
+    def teach(
+        self, images: Any, labels: Any = None, *, update: bool = False, taught_by: str | None = None, note: str = ""
+    ) -> Taught:
+        """Do what `learn` does, and say how well the new classes are told from the others."""
+        before, shots = self._teach(images, labels, update, teacher_name(taught_by), note=note)
+        right = self._score(shots.x).values.argmax(1) == class_codes(shots.labels, self.memory_.labels)[shots.codes]
+        recognised = torch.bincount(shots.codes[right], minlength=len(shots.labels)).tolist()
+        rows = zip(shots.labels, shots.counts.tolist(), recognised, strict=True)
+        classes = tuple(
+            TaughtClass(label, count, label in before, right_count, nearest=neighbours(self.memory_, label, NEAREST))
+            for label, count, right_count in rows
+        )
+        return Taught(self.session_rows_[-1].record, classes)
+
+    def refuse_known(self, labels: Sequence[Label]) -> None:
+        """Refuse to teach a class as new that is known already."""
+        self._check_fitted()
+        if again := [label for label in labels if label in self.memory_.labels]:
+            raise InputError(
+                f"The class {min(again)!r} is known already; to add images to it, update it (`update=True`, or "
+                "--update), to replace it, forget it first. Nothing was learnt."
+            )
 
     def predict(self, images: Any, *, unknown: Label | None = None) -> np.ndarray[Any, Any]:
         """Give the class of each image, or `unknown` where its class seems never to have been taught.
 
         Without `unknown`, every image gets a class. Where labels are numbers, `unknown` is one too, say −1.
         """
-        if unknown is None:
-            best = self._scores(images).argmax(1)
-            found: np.ndarray[Any, Any] = self.classes_[best.numpy()]
-            return found
         self._check_fitted()
+        if unknown is None:
+            named: np.ndarray[Any, Any] = self.classes_[self._score(self._encode(images)).values.argmax(1).numpy()]
+            return named
         (unknown,) = read_labels([unknown], 1, self.memory_.labels)
         if unknown in self.memory_.labels:
             raise InputError(f"What stands for 'never taught' is {unknown!r}, but that is a class; take another word.")
@@ -243,60 +230,93 @@ class Masil(Estimator):
         return np.where(answers.rejected().numpy(), as_array([unknown]), named)
 
     def predict_proba(self, images: Any) -> np.ndarray[Any, Any]:
-        """Give the probability of each class [n k], columns as in `classes_`: all of them, if it is one of these."""
-        found: np.ndarray[Any, Any] = self._probabilities(self._scores(images)).numpy()
-        return found
+        """Give the probability of each class [n k], columns as in `classes_`, if the image is of one of them."""
+        self._check_fitted()
+        probabilities: np.ndarray[Any, Any] = self._answers(self._score(self._encode(images))).probabilities.numpy()
+        return probabilities
 
     def known(self, images: Any) -> np.ndarray[Any, Any]:
         """Give the probability [n] that each image is of a class that was taught, at even odds."""
-        found: np.ndarray[Any, Any] = self.answer(images).probability_known().numpy()
-        return found
+        probability: np.ndarray[Any, Any] = self.answer(images).probability_known().numpy()
+        return probability
 
-    def answer(self, images: Any) -> Answers:
-        """Give all there is to say of each image from one look at it: `predict_proba` and `known`."""
+    def answer(self, images: Any, *, skip_bad: bool = False) -> Answers:
+        """Give all there is to say of each image from one look at it: `predict_proba` and `known`.
+
+        With `skip_bad`, an image that cannot be read is in the `faults` of the answers, and the others are answered.
+        """
         self._check_fitted()
-        activations = self.encoder_.activations(self.encoder_.read(images))
-        probabilities = self._probabilities(self._scored(activations))
-        rejector = self.base_.rejector
-        known, threshold = (None, 0.0) if rejector is None else (self._known(activations, rejector), rejector.threshold)
-        return Answers(self.memory_.labels, probabilities, known, threshold)
+        faults: dict[int, DataError] = {}
+        x = self._encode(images, faults if skip_bad else None)
+        return self._answers(self._score(x, known=True), faults)
 
     def score(self, images: Any, labels: Any = None) -> float:
         """Give the share of images whose class is found."""
         self._check_fitted()
-        given, names = self._read(self.encoder_, images, labels, self.memory_.labels)
-        found = self.predict(given)
-        return sum(1 for a, b in zip(found.tolist(), names, strict=True) if a == b) / len(names)
+        given, names = read_labelled(self.encoder_, images, labels, self.memory_.labels)
+        predicted = self.predict(given).tolist()
+        return sum(1 for label, name in zip(predicted, names, strict=True) if label == name) / len(names)
+
+    def evaluate(self, images: Any, labels: Any = None) -> Evaluation:
+        """Test old and new classes, and whether the model notices classes that it was never taught."""
+        self._check_fitted()
+        given, names = read_labelled(self.encoder_, images, labels, self.memory_.labels)
+        return compare(self.memory_, self.answer(given), names)
 
     def explain(self, image: Any, count: int = 3) -> Explanation:
         """Say which `count` concepts spoke for the class of one image against the runner-up, and where they lie."""
         self._check_fitted()
-        given = self.encoder_.read(alone(image, self.encoder_.backbone is None))
+        backbone = self.encoder_.backbone
+        given = self.encoder_.read(as_batch(image, backbone is None))
         if len(given) != 1:
             raise InputError(f"One image is explained at a time, but {len(given)} were given.")
-        activations = self.encoder_.activations(given)
-        order = self._scored(activations)[0].argsort(descending=True).tolist()
-        own, other = order[0], order[1] if len(order) > 1 else None
-        vectors, labels, taken = self.memory_.vectors, self.memory_.labels, self.offsets_
-        offset = (0.0 if other is None else float(taken[other])) - float(taken[own])
-        pixels = None
-        if isinstance(given, Images) and self.encoder_.backbone is not None:
-            pixels = given.load([0], self.encoder_.backbone.framing)[0]
-        return explain(
-            self.base_, activations[0], vectors[own], None if other is None else vectors[other],
-            (labels[own], None if other is None else labels[other]), offset, pixels, self.encoder_.backbone, count,
-        )  # fmt: skip
+        if isinstance(given, Tensor) or backbone is None:
+            features = ImageFeatures(self.base_.take_power(self.encoder_.activations(given)))
+        else:
+            features = run_once(self.base_, backbone, given.load([0], backbone.framing)[0])
+        scores = self._score(features.x, known=True)
+        answer = self._answers(scores).ranked(2)[0]
+        return explain(self.base_, self.memory_, features, scores, answer=answer, count=count)
+
+    def nearest_crops(self, images: Any, concepts: Sequence[int], count: int = 3) -> tuple[tuple[Crop, ...], ...]:
+        """Show what concepts look like: for each, crops of the `count` images in which it is strongest."""
+        self._check_fitted()
+        backbone, given = self.encoder_.backbone, self.encoder_.read(images)
+        if backbone is None or isinstance(given, Tensor):
+            raise InputError("This learner takes activations, so there are no photos to show concepts in.")
+        return nearest_crops(self.base_, backbone, given, concepts, count=count)
+
+    def describe(self) -> ModelCard:
+        """Say what the model is, what it knows, and how it came to know it."""
+        self._check_fitted()
+        backbone, base, memory = self.encoder_.backbone, self.base_, self.memory_
+        return ModelCard(
+            backbone=None if backbone is None else backbone.name,
+            image_side=None if backbone is None else backbone.framing.crop,
+            features=base.features,
+            embedding=base.embedding.form,
+            concepts=base.bank.v,
+            temperature=base.temperature,
+            aim=self.aim,
+            balance=self.balance_,
+            unknown_auroc=None if base.unknown_detector is None else base.unknown_detector.auroc,
+            memory_bytes=memory.nbytes,
+            bytes_per_class=memory.bytes_per_class,
+            classes=known_classes(memory, self.sessions_),
+            sessions=self.sessions_,
+            log=self.log_,
+        )
 
     def undo(self, *, by: str | None = None) -> SessionRecord:
         """Drop the last session as if it had not been, and give its record. Forgotten classes do not come back."""
         self._check_fitted()
-        if len(self.lessons_) == 1:
+        *kept, dropped = self.session_rows_
+        if not kept:
             raise InputError("Only the base session is left, and that cannot be undone; `fit` starts again.")
-        dropped, kept = self.lessons_[-1], self.lessons_[:-1]
-        if not any(lesson.labels for lesson in kept):
+        if not any(session.rows.labels for session in kept):
             raise InputError("Without the last session no class would be left; a classifier needs one.")
-        self._put(kept)
-        self._note("undone", dropped.number, dropped.record.images, by)
+        self._set_sessions(tuple(kept))
+        self._log("undone", dropped.number, dropped.record.images, by)
         return dropped.record
 
     def forget(self, label: Label, *, by: str | None = None) -> None:
@@ -309,63 +329,61 @@ class Masil(Estimator):
         if len(labels) == 1:
             raise InputError(f"{label!r} is the only class left; a classifier needs one.")
         images = int(self.memory_.counts[labels.index(label)])
-        kept = tuple(lesson.without(label) for lesson in self.lessons_)
-        self._put((kept[0], *(lesson for lesson in kept[1:] if lesson.labels)))
-        self._note("forgotten", None, ((label, images),), by)
+        base, *later = (session.without(label) for session in self.session_rows_)
+        self._set_sessions((base, *(session for session in later if session.rows.labels)))
+        self._log("forgotten", None, ((label, images),), by)
 
     def save(self, path: str | Path) -> None:
         """Write the model to one file; whenever the process dies, the old or the new one is there, whole."""
         self._check_fitted()
-        write_model(self, Path(path))
+        saved = SavedModel(self.get_params(), self.encoder_, self.base_, self.session_rows_, log=self.log_)
+        write_model(Path(path), saved)
 
     @classmethod
     def load(cls, path: str | Path, *, device: str = "auto", backbone: Backbone | None = None) -> Self:
-        """Read a model that `save` wrote. A backbone that no name can rebuild is handed over again."""
-        model = cls()
-        read_model(model, Path(path), device, backbone)
+        """Read a model that `save` wrote. A backbone that no name can rebuild is given again."""
+        saved = read_model(Path(path), device, backbone)
+        model = cls().set_params(**saved.params)
+        model.encoder_, model.base_, model.log_ = saved.encoder, saved.base, saved.log
+        model._set_sessions(saved.sessions)
         return model
 
-    def restore(self, encoder: Encoder, base: Base, lessons: tuple[Lesson, ...], log: tuple[Event, ...]) -> None:
-        """Take over what another learner has learnt."""
-        self.encoder_, self.base_, self.log_ = encoder, base, log
-        self._put(lessons)
+    def _encode(self, images: Any, faults: dict[int, DataError] | None = None) -> Tensor:
+        """Give a^p [n d] of images."""
+        return self.base_.take_power(self.encoder_.activations(self.encoder_.read(images), faults))
 
-    def _read(self, encoder: Encoder, images: Any, labels: Any, known: Sequence[Label]) -> tuple[Given, list[Label]]:
-        given = encoder.read(images)
-        if labels is None and isinstance(images, Images):
-            labels = images.labels
-        names = read_labels(labels, len(given), known)
-        if not names:
-            raise InputError("There are no images in this session; it needs at least one.")
-        return given, names
+    def _score(self, x: Tensor, *, known: bool = False) -> Scores:
+        return score(self.base_, self.memory_, x, core_settings(self), known=known)
 
-    def _scores(self, images: Any) -> Tensor:
+    def _answers(self, scores: Scores, faults: dict[int, DataError] | None = None) -> Answers:
+        probabilities = torch.softmax(self.base_.temperature * scores.values.double(), 1)
+        detector = self.base_.unknown_detector
+        threshold = 0.0 if detector is None else detector.threshold
+        return Answers(self.memory_.labels, probabilities, scores.known, threshold, faults=faults or {})
+
+    def _teach(self, images: Any, labels: Any, update: bool, who: str, *, note: str) -> tuple[tuple[Label, ...], Shots]:
+        """Take in one session, and give the classes that were known before it, and its shots."""
         self._check_fitted()
-        return self._scored(self.encoder_.activations(self.encoder_.read(images)))
+        settings, memory = read_settings(self, stacklevel=3), self.memory_
+        given, names = read_labelled(self.encoder_, images, labels, memory.labels)
+        classes = tuple(sorted(set(names)))
+        if not update:
+            self.refuse_known(classes)
+        x = self.base_.take_power(self.encoder_.activations(given))
+        shots = Shots(x, class_codes(names, classes), classes)
+        rows = teach(self.base_, memory, shots, settings)
+        self._add(SessionRows(self.session_rows_[-1].number + 1, now(), who, note, rows))
+        return memory.labels, shots
 
-    def _scored(self, activations: Tensor) -> Tensor:
-        """Give cosines [n k], less `offsets_`."""
-        return self.base_.embed(activations) @ self.memory_.vectors.T - self.offsets_
+    def _add(self, session: SessionRows) -> None:
+        """Append a session to those before it."""
+        memory = self.memory_.updated(session.rows) if self.session_rows_ else session.rows
+        self.session_rows_, self.memory_ = (*self.session_rows_, session), memory
+        taught = Event("taught", session.when, session.who, session.number, session.record.images, note=session.note)
+        self.log_ = (*self.log_, taught)
 
-    def _probabilities(self, scores: Tensor) -> Tensor:
-        return torch.softmax(self.base_.temperature * scores.double(), 1)
+    def _set_sessions(self, sessions: tuple[SessionRows, ...]) -> None:
+        self.session_rows_, self.memory_ = sessions, replay(sessions)
 
-    @torch.no_grad()
-    def _known(self, activations: Tensor, rejector: Rejector) -> Tensor:
-        g = self.base_.embedding.transform(self.base_.door(activations))
-        memory = self.memory_
-        facts = evidence(unit(g) @ memory.vectors.T, g.norm(dim=1), tightness(memory.means, memory.counts))
-        return rejector.known(facts)
-
-    def _add(self, lesson: Lesson) -> None:
-        self._put((*self.lessons_, lesson), self.memory_.after(lesson) if self.lessons_ else None)
-        self.log_ = (
-            *self.log_,
-            Event("taught", lesson.when, lesson.who, lesson.number, lesson.record.images, lesson.note),
-        )
-
-    def _put(self, lessons: tuple[Lesson, ...], memory: Memory | None = None) -> None:
-        self.lessons_, self.memory_ = lessons, Memory.of(lessons) if memory is None else memory
-
-    def _note(self, what: str, session: int | None, images: tuple[tuple[Label, int], ...], by: str | None) -> None:
-        self.log_ = (*self.log_, Event(what, now(), account(by), session, images))
+    def _log(self, what: str, session: int | None, images: Counts, by: str | None) -> None:
+        self.log_ = (*self.log_, Event(what, now(), teacher_name(by), session, images=images))

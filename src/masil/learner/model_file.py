@@ -1,52 +1,62 @@
 """A model as one safetensors file: tensors as they are, all else as JSON in its metadata. No pickle, nothing executed.
 
-What the base session learnt comes once; then follow the sessions, each with its own tensors, as a log to which `learn`
-appends. The file is written beside the old one and takes its name at once, so that a process killed at any moment
-leaves one or the other. A checksum over everything tells a damaged file from a whole one.
+What the base session learnt comes once; then follow the sessions, each with its own tensors. The file is written beside
+the old one and takes its name at once, so that a process killed at any moment leaves one or the other. A checksum over
+everything tells a damaged file from a whole one.
 
 Backbones: weights that came with pip are named, with a fingerprint that is compared on loading; weights of any other
-backbone that masil can rebuild are inside, in full precision; a module of the user's own is handed over again.
+backbone that masil can rebuild are inside, in full precision; a module of the user's own has to be given again.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, final
 
-from safetensors import SafetensorError
-from safetensors.torch import load, save
+import torch
 from torch import Tensor
 
 from masil.backbones import Backbone, can_rebuild, create
 from masil.collapse import Embedding, embedding_from_state
 from masil.concepts import BankRecord, ConceptBank
 from masil.errors import InputError, StorageError
-from masil.files import locked, write_bytes
-from masil.learner.base import Base
+from masil.learner.core import Base
 from masil.learner.encoder import Encoder
-from masil.learner.memory import ROWS, Event, Lesson
+from masil.learner.history import Event, SessionRows
 from masil.learner.prior import PriorWeight
-from masil.learner.unknown import Rejector
+from masil.learner.rows import ROWS, ClassRows
+from masil.learner.unknown import UnknownDetector
+from masil.storage import TensorFormat, locked, read_tensors, write_tensors
 
-if TYPE_CHECKING:
-    from masil.learner.masil import Masil
-
-KIND, FORMAT = "masil model", 1
+MODEL = TensorFormat("masil model", 1, "model", "Take it from a backup.")
 PATIENCE = 60.0  # seconds to wait for another process
+# Names in the file that the code has outgrown; files of every age have them.
+IN_FILE = {name: "expected" if name == "own_scores" else name for name in ROWS}
+_OBJECT, _INFINITE = "(in this file)", "inf"
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class SavedModel:
+    """All that a model file holds."""
+
+    params: dict[str, Any]  # of `Masil`
+    encoder: Encoder
+    base: Base
+    sessions: tuple[SessionRows, ...]
+    log: tuple[Event, ...]
 
 
 @contextmanager
-def editing(path: str | Path, *, new: bool = False, patience: float | None = None) -> Iterator[Path]:
-    """Hold the model at `path` against other processes and threads, and yield the file itself, links followed.
+def edit_model(path: str | Path, *, new: bool = False, patience: float | None = None) -> Iterator[Path]:
+    """Lock a model file against other processes and threads, and yield the file itself, links followed.
 
-    Load the model inside, change it, save it: what others taught before is then in it. A process that dies lets go.
-    With `new`, there need not be a model yet.
+    Load, change and save the model inside `with edit_model(path)`, so that two processes never overwrite each other's
+    sessions. A process that dies releases the lock. With `new`, there need not be a model yet.
     """
     path = Path(path)
     _refuse_folder(path)
@@ -62,76 +72,68 @@ def editing(path: str | Path, *, new: bool = False, patience: float | None = Non
                 lock.unlink()
 
 
-def _refuse_folder(path: Path) -> None:
-    if path.is_dir():
-        raise StorageError(f"{path} is a folder; a model is one file, for instance {path / 'model.masil'}.")
-
-
-def write_model(model: Masil, path: Path) -> None:
-    """Write everything `model` has learnt to `path`, atomically."""
+def write_model(path: Path, model: SavedModel) -> None:
+    """Write a model to `path`, atomically."""
     _refuse_folder(path)
-    base, tensors = model.base_, dict[str, Tensor]()
-    backbone = _describe_backbone(model, tensors)
+    base, tensors = model.base, dict[str, Tensor]()
+    backbone = _describe_backbone(model.encoder, tensors)
     tensors |= {f"embedding.{name}": value for name, value in base.embedding.state().items()}
     tensors["bank.concepts"] = base.bank.concepts
-    for place, lesson in enumerate(model.lessons_):
-        tensors |= {f"lesson.{place}.{name}": getattr(lesson, name) for name in ROWS}
-    if model.class_vectors is not None:
-        tensors["params.class_vectors"] = model.class_vectors
+    for position, session in enumerate(model.sessions):
+        tensors |= {f"lesson.{position}.{IN_FILE[name]}": getattr(session.rows, name) for name in ROWS}
+    if model.params["class_vectors"] is not None:
+        tensors["params.class_vectors"] = model.params["class_vectors"]
     content = {
-        "params": {name: _plain(value) for name, value in model.get_params().items()},
+        "params": {name: _plain(value) for name, value in model.params.items()},
         "backbone": backbone,
         "base": {
             "power": base.power,
             "temperature": base.temperature,
             "framed": base.framed,
+            "points": None if base.points is None else dict(base.points),
             "prior": None if base.prior is None else asdict(base.prior),
-            "rejector": None if base.rejector is None else asdict(base.rejector),
+            "rejector": None if base.unknown_detector is None else asdict(base.unknown_detector),
             "embedding": {"form": base.embedding.form, "config": base.embedding.config()},
             "bank": asdict(base.bank.record),
         },
         "lessons": [
-            {"number": each.number, "when": each.when, "who": each.who, "note": each.note, "labels": each.labels}
-            for each in model.lessons_
+            {name: getattr(session, name) for name in ("number", "when", "who", "note")}
+            | {"labels": session.rows.labels}
+            for session in model.sessions
         ],
-        "log": [asdict(event) for event in model.log_],
+        "log": [asdict(event) for event in model.log],
     }
-    text = json.dumps(content, ensure_ascii=False, allow_nan=False)
-    # Cloned: a file holds every tensor by itself, even where two are the same in memory.
-    tensors = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
-    marks = {"kind": KIND, "format": str(FORMAT), "content": text, "checksum": _checksum(text, tensors)}
-    write_bytes(path, save(tensors, metadata=marks))
+    write_tensors(path, MODEL, content, tensors)
 
 
-def read_model(model: Masil, path: Path, device: str, backbone: Backbone | None) -> None:
-    """Put what `write_model` wrote into a new `model`, or say in a sentence why it cannot be read."""
-    content, tensors = _read(path)
+def read_model(path: Path, device: str, backbone: Backbone | None) -> SavedModel:
+    """Read what `write_model` wrote, or say in a sentence why it cannot be read."""
+    content, tensors = read_tensors(path, MODEL)
     try:
-        eyes = _rebuild_backbone(content["backbone"], tensors, backbone, path)
+        network = _rebuild_backbone(content["backbone"], tensors, backbone, path)
         base = _base(content["base"], tensors)
-        lessons = tuple(
-            Lesson(**each | {"labels": tuple(each["labels"])} | {row: tensors[f"lesson.{at}.{row}"] for row in ROWS})
-            for at, each in enumerate(content["lessons"])
-        )
-        log = tuple(Event(**each | {"images": _pairs(each["images"])}) for each in content["log"])
-        params = dict(content["params"])
-        objects = {"backbone": eyes, "embedding": base.embedding, "class_vectors": tensors.get("params.class_vectors")}
-        params |= {name: objects[name] for name in objects if params[name] == _OBJECT}
+        sessions = tuple(_session(*entry, tensors) for entry in enumerate(content["lessons"]))
+        log = tuple(Event(**event | {"images": tuple(map(tuple, event["images"]))}) for event in content["log"])
+        params = content["params"] | {"device": device}
+        vectors = tensors.get("params.class_vectors")
+        objects = {"backbone": network, "embedding": base.embedding, "class_vectors": vectors}
+        params |= {name: value for name, value in objects.items() if params[name] == _OBJECT}
         params["alpha"] = math.inf if params["alpha"] == _INFINITE else params["alpha"]
         if params.get("class_names") is not None:  # models before it have none
             params["class_names"] = tuple(params["class_names"])
-        model.set_params(**{**params, "device": device})
+        packaged = content["backbone"] is not None and content["backbone"]["weights"] == "imagenet"
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         if isinstance(error, InputError):
             raise
         raise StorageError(f"The model {path} is damaged: a part of it is missing or wrong ({error}).") from error
-    packaged = content["backbone"] is not None and content["backbone"]["weights"] == "imagenet"
-    encoder = Encoder(eyes, device, packaged=packaged)
+    encoder = Encoder(network, device, packaged=packaged)
     encoder.features = base.features
-    model.restore(encoder, base, lessons, log)
+    return SavedModel(params, encoder, base, sessions, log=log)
 
 
-_OBJECT, _INFINITE = "(in this file)", "inf"
+def _refuse_folder(path: Path) -> None:
+    if path.is_dir():
+        raise StorageError(f"{path} is a folder; a model is one file, for instance {path / 'model.masil'}.")
 
 
 def _plain(value: Any) -> Any:
@@ -141,43 +143,51 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, tuple | list):
-        return [_plain(each) for each in value]
+        return [_plain(entry) for entry in value]
     if isinstance(value, float) and math.isinf(value):
         return _INFINITE
     return value.item() if hasattr(value, "item") else value
 
 
-def _pairs(images: list[list[Any]]) -> tuple[tuple[Any, int], ...]:
-    return tuple((label, count) for label, count in images)
+def _session(position: int, described: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> SessionRows:
+    rows = {name: tensors[f"lesson.{position}.{IN_FILE[name]}"] for name in ROWS}
+    base = torch.full(rows["counts"].shape, position == 0)
+    plain = {name: described[name] for name in ("number", "when", "who", "note")}
+    return SessionRows(**plain, rows=ClassRows(tuple(described["labels"]), **rows, base=base))
 
 
 def _base(described: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Base:
     prior, g = described["prior"], described["embedding"]
-    rejector = described.get("rejector")  # models before it have none
-    state = {name.removeprefix("embedding."): value for name, value in tensors.items() if name.startswith("embedding.")}
+    detector = described.get("rejector")  # models before it have none
+    g_state = _below("embedding.", tensors)
     return Base(
         power=described["power"],
-        embedding=embedding_from_state(g["form"], g["config"], state).eval().requires_grad_(False),
+        embedding=embedding_from_state(g["form"], g["config"], g_state).eval().requires_grad_(False),
         bank=ConceptBank(tensors["bank.concepts"], BankRecord(**described["bank"])),
         prior=None if prior is None else PriorWeight(tuple(prior["shots"]), tuple(prior["weights"])),
         temperature=described["temperature"],
         framed=described["framed"],
-        rejector=None if rejector is None else Rejector(**rejector | {"weights": tuple(rejector["weights"])}),
-    )
+        points=described.get("points"),  # models before it have none
+        unknown_detector=None if detector is None else UnknownDetector(
+            **detector | {"weights": tuple(detector["weights"])}
+        ),
+    )  # fmt: skip
 
 
-def _describe_backbone(model: Masil, tensors: dict[str, Tensor]) -> dict[str, Any] | None:
-    backbone = model.encoder_.backbone
+def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def _describe_backbone(encoder: Encoder, tensors: dict[str, Tensor]) -> dict[str, Any] | None:
+    """Give what is written of the backbone, and add its weights to `tensors` where nothing else can bring them."""
+    backbone = encoder.backbone
     if backbone is None:
         return None
     config = backbone.config()
-    described = {"config": config, "fingerprint": backbone.fingerprint()}
-    if model.encoder_.packaged:
-        return {**described, "weights": "imagenet"}
-    if not can_rebuild(config["name"]):
-        return {**described, "weights": "yours"}
-    tensors |= {f"backbone.{name}": value for name, value in backbone.state_dict().items()}
-    return {**described, "weights": "inside"}
+    weights = "imagenet" if encoder.packaged else "inside" if can_rebuild(config["name"]) else "yours"
+    if weights == "inside":
+        tensors |= {f"backbone.{name}": value for name, value in backbone.state_dict().items()}
+    return {"config": config, "fingerprint": backbone.fingerprint(), "weights": weights}
 
 
 def _rebuild_backbone(
@@ -196,42 +206,10 @@ def _rebuild_backbone(
     if backbone is None:
         backbone = create(**described["config"], weights="imagenet" if weights == "imagenet" else None)
         if weights == "inside":
-            prefix = "backbone."
-            backbone.load_state_dict({k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)})
+            backbone.load_state_dict(_below("backbone.", tensors))
     if backbone.fingerprint() != described["fingerprint"]:
         raise StorageError(
             f"The model {path} was trained with another backbone: its '{name}' has the fingerprint "
             f"{described['fingerprint'][:12]}…, this '{backbone.name}' {backbone.fingerprint()[:12]}…"
         )
     return backbone.eval()
-
-
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    try:
-        raw = path.read_bytes()
-    except FileNotFoundError as error:
-        raise StorageError(f"There is no model at {path}.") from error
-    except OSError as error:
-        raise StorageError(f"The model {path} cannot be read ({error.strerror}).") from error
-    try:
-        tensors = load(raw)
-        marks = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")]).get("__metadata__", {})
-    except (SafetensorError, ValueError) as error:
-        raise StorageError(f"{path} is damaged or not a model ({error}).") from error
-    if marks.get("kind") != KIND:
-        raise StorageError(f"{path} is a safetensors file but not a masil model.")
-    if (version := marks.get("format", "?")) != str(FORMAT):
-        raise StorageError(
-            f"The model {path} has format {version}, but this version of masil reads format {FORMAT}; update masil."
-        )
-    if marks.get("checksum") != _checksum(marks.get("content", ""), tensors):
-        raise StorageError(f"The model {path} is damaged: its checksum is wrong. Take it from a backup.")
-    return json.loads(marks["content"]), tensors
-
-
-def _checksum(text: str, tensors: Mapping[str, Tensor]) -> str:
-    state = hashlib.sha256(text.encode())
-    for name, value in sorted(tensors.items()):
-        state.update(f"{name} {value.dtype} {list(value.shape)}".encode())
-        state.update(value.numpy().tobytes())
-    return state.hexdigest()

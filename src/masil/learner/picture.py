@@ -10,8 +10,7 @@ from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
 from masil.errors import InputError
-from masil.learner.explanation import Explanation
-from masil.learner.gallery import Crop
+from masil.learner.explain import Crop, Explanation
 
 TILE, GAP, SMALL = 240, 20, 72  # pixels: a photo, the space between two, a crop
 PAPER, INK, FAINT, LINE = (255, 255, 255), (28, 30, 36), (110, 114, 124), (226, 228, 232)
@@ -20,11 +19,9 @@ FOR = (214, 92, 32)
 Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
 
-def draw(
-    explanation: Explanation, pixels: Tensor, *, sure: str = "", crops: Sequence[Sequence[Crop]] | None = None
-) -> Image.Image:
-    """Draw an explanation of the framed image `pixels` uint8 [3 h w], with a line on how sure it is, and crops."""
-    if explanation.heat is None:
+def draw_explanation(explanation: Explanation, *, crops: Sequence[Sequence[Crop]] | None = None) -> Image.Image:
+    """Draw an explanation of an image, with how sure the learner is and, if given, crops of each concept."""
+    if explanation.heat is None or explanation.pixels is None:
         raise InputError("This explanation has no heat maps: it is of activations and not of an image.")
     if crops is not None and len(crops) != len(explanation.concepts):
         raise InputError(f"There are crops of {len(crops)} concepts, but {len(explanation.concepts)} are explained.")
@@ -34,32 +31,34 @@ def draw(
     size = (GAP + columns * (TILE + GAP), head + TILE + caption + strip + foot)
     page = Image.new("RGB", size, PAPER)
     pen = ImageDraw.Draw(page)
-    _heading(pen, explanation, sure, size[0] - 2 * GAP)
-    photo = Image.fromarray(pixels.permute(1, 2, 0).contiguous().numpy()).resize((TILE, TILE), Image.Resampling.LANCZOS)
+    width = size[0] - 2 * GAP
+    rival = "the only class known" if explanation.runner_up is None else f"rather than {explanation.runner_up}"
+    _write(pen, (GAP, 16), f"{explanation.label}", width, size=30)
+    _write(pen, (GAP, 56), f"{rival}   ·   {explanation.answer.certainty}", width, size=16, colour=FAINT)
+    photo = _picture(explanation.pixels, TILE)
     _paste(page, pen, photo, (GAP, head))
-    _write(pen, (GAP, head + TILE + 8), "the photo, as the model sees it", 14, FAINT, TILE)
+    _write(pen, (GAP, head + TILE + 8), "the photo, as the model sees it", TILE, colour=FAINT)
     if crops is not None:
-        _write(pen, (GAP, head + TILE + caption), "the same concepts, strongest", 14, FAINT, TILE)
-        _write(pen, (GAP, head + TILE + caption + 20), "in photos of the gallery", 14, FAINT, TILE)
+        _write(pen, (GAP, head + TILE + caption), "the same concepts, strongest", TILE, colour=FAINT)
+        _write(pen, (GAP, head + TILE + caption + 20), "in photos of the gallery", TILE, colour=FAINT)
     largest = max((abs(float(explanation.contributions[j])) for j in explanation.concepts), default=1.0)
-    for place, concept in enumerate(explanation.concepts):
-        x = GAP + (place + 1) * (TILE + GAP)
-        page.paste(overlay(photo, explanation.heat[place]), (x, head))
+    for position, concept in enumerate(explanation.concepts):
+        x = GAP + (position + 1) * (TILE + GAP)
+        page.paste(overlay(photo, explanation.heat[position]), (x, head))
         added = float(explanation.contributions[concept])
-        _write(pen, (x, head + TILE + 8), f"concept {concept}", 14, INK, TILE // 2)
-        _write(pen, (x + TILE, head + TILE + 8), f"{added:+.3f}", 14, FOR, TILE // 2, anchor="ra")
+        _write(pen, (x, head + TILE + 8), f"concept {concept}", TILE // 2)
+        _write(pen, (x + TILE, head + TILE + 8), f"{added:+.3f}", TILE // 2, colour=FOR, anchor="ra")
         reach = max(1, round(TILE * abs(added) / largest))
         pen.rectangle((x, head + TILE + 30, x + TILE - 1, head + TILE + 35), LINE)  # both ends belong to a rectangle
         pen.rectangle((x, head + TILE + 30, x + reach - 1, head + TILE + 35), FOR)
-        for at, crop in enumerate(() if crops is None else crops[place]):
-            small = Image.fromarray(crop.pixels.permute(1, 2, 0).contiguous().numpy())
-            place_x = x + at * (SMALL + (TILE - 3 * SMALL) // 2)
-            _paste(page, pen, small.resize((SMALL, SMALL), Image.Resampling.LANCZOS), (place_x, head + TILE + caption))
-    _write(pen, (GAP, size[1] - foot + 12), account(explanation), 14, FAINT, size[0] - 2 * GAP)
+        for number, crop in enumerate(() if crops is None else crops[position]):
+            left = x + number * (SMALL + (TILE - 3 * SMALL) // 2)
+            _paste(page, pen, _picture(crop.pixels, SMALL), (left, head + TILE + caption))
+    _write(pen, (GAP, size[1] - foot + 12), lead_in_words(explanation), width, colour=FAINT)
     return page
 
 
-def account(explanation: Explanation) -> str:
+def lead_in_words(explanation: Explanation) -> str:
     """Say in a line what makes up the lead: concepts for and against, what none explains, the balance of classes."""
     shares = explanation.contributions
     ahead, behind = float(shares.clamp_min(0).sum()), float(shares.clamp_max(0).sum())
@@ -81,35 +80,31 @@ def overlay(photo: Image.Image, heat: Tensor) -> Image.Image:
     return Image.fromarray(np.rint(grey + weight * (lit - grey)).clip(0, 255).astype(np.uint8))
 
 
-def _paste(page: Image.Image, pen: ImageDraw.ImageDraw, picture: Image.Image, at: tuple[int, int]) -> None:
+def _picture(pixels: Tensor, side: int) -> Image.Image:
+    """Give uint8 [3 h w] as a square of that side."""
+    picture = Image.fromarray(pixels.permute(1, 2, 0).contiguous().numpy())
+    return picture.resize((side, side), Image.Resampling.LANCZOS)
+
+
+def _paste(page: Image.Image, pen: ImageDraw.ImageDraw, picture: Image.Image, corner: tuple[int, int]) -> None:
     """Put a picture on the page with a hairline around it: white paper on a white page would not be seen."""
-    page.paste(picture, at)
-    pen.rectangle((at[0] - 1, at[1] - 1, at[0] + picture.width, at[1] + picture.height), outline=LINE)
-
-
-def _heading(pen: ImageDraw.ImageDraw, explanation: Explanation, sure: str, width: int) -> None:
-    _write(pen, (GAP, 16), f"{explanation.label}", 30, INK, width)
-    rather = "the only class known" if explanation.runner_up is None else f"rather than {explanation.runner_up}"
-    _write(pen, (GAP, 56), f"{rather}{'   ·   ' * bool(sure)}{sure}", 16, FAINT, width)
+    page.paste(picture, corner)
+    left, top = corner
+    pen.rectangle((left - 1, top - 1, left + picture.width, top + picture.height), outline=LINE)
 
 
 def _write(
-    pen: ImageDraw.ImageDraw,
-    at: tuple[int, int],
-    text: str,
-    size: int,
-    colour: tuple[int, ...],
-    width: int,
-    anchor: str = "la",
-) -> None:
+    pen: ImageDraw.ImageDraw, corner: tuple[int, int], text: str, width: int, *,
+    size: int = 14, colour: tuple[int, ...] = INK, anchor: str = "la",
+) -> None:  # fmt: skip
     """Write one line, cut short where it is wider than `width`."""
     font = _font(size)
-    text = "".join(each if each.isprintable() else " " for each in text)
+    text = "".join(letter if letter.isprintable() else " " for letter in text)
     if font.getlength(text) > width:
         while text and font.getlength(f"{text}…") > width:
             text = text[:-1]
         text = f"{text}…"
-    pen.text(at, text, colour, font, anchor=anchor if isinstance(font, ImageFont.FreeTypeFont) else None)
+    pen.text(corner, text, colour, font, anchor=anchor if isinstance(font, ImageFont.FreeTypeFont) else None)
 
 
 @cache

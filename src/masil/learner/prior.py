@@ -1,4 +1,4 @@
-"""How much to trust concepts against shots: the prior's weight, learnt from base classes that play novel ones.
+"""How much to trust concepts against shots: the prior's weight, measured on base classes that play novel ones.
 
 For a class with true mean μ, let m be the mean embedding of k shots and r that of their reconstructions. The weight
 that brings (1 − a) m + a r closest to μ over many classes and draws is
@@ -12,7 +12,6 @@ right on average. The classes are held out of the concept bank that reconstructs
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -39,9 +38,9 @@ class PriorWeight:
         """
         if k <= self.shots[0]:
             return self.weights[0]
-        place = bisect_left(self.shots, k)
-        right, low = (1 / self.shots[place], self.weights[place]) if place < len(self.shots) else (0.0, 0.0)
-        left, high = 1 / self.shots[place - 1], self.weights[place - 1]
+        index = bisect_left(self.shots, k)
+        right, low = (1 / self.shots[index], self.weights[index]) if index < len(self.shots) else (0.0, 0.0)
+        left, high = 1 / self.shots[index - 1], self.weights[index - 1]
         return low + (high - low) * (1 / k - right) / (left - right)
 
 
@@ -54,12 +53,16 @@ def measure(embeddings: Tensor, reconstructed: Tensor, labels: Tensor, *, seed: 
     above, below = dict.fromkeys(SHOTS, 0.0), dict.fromkeys(SHOTS, 0.0)
     for label in torch.unique(labels).tolist():
         rows = labels == label
+        x, r = embeddings[rows], reconstructed[rows]
         for k in SHOTS:
-            if k < int(rows.sum()):
-                top, bottom = _draws(embeddings[rows], reconstructed[rows], k, generator)
+            if k < len(x):
+                top, bottom = _draws(x, r, k, generator)
                 above[k] += top
                 below[k] += bottom
-    return _curve([k for k in SHOTS if below[k] > 0], above, below)
+    shots = tuple(k for k in SHOTS if below[k] > 0)
+    if not shots:
+        return PriorWeight((1,), (FALLBACK,))
+    return PriorWeight(shots, tuple(min(max(above[k] / below[k], 0.0), 1.0) for k in shots))
 
 
 def _draws(x: Tensor, r: Tensor, k: int, generator: torch.Generator) -> tuple[float, float]:
@@ -70,9 +73,3 @@ def _draws(x: Tensor, r: Tensor, k: int, generator: torch.Generator) -> tuple[fl
     rest = (~chosen).float() @ x / (n - k)
     apart = m - of_r
     return float(((m - rest) * apart).sum()), float(apart.square().sum())
-
-
-def _curve(shots: Sequence[int], above: dict[int, float], below: dict[int, float]) -> PriorWeight:
-    if not shots:
-        return PriorWeight((1,), (FALLBACK,))
-    return PriorWeight(tuple(shots), tuple(min(max(above[k] / below[k], 0.0), 1.0) for k in shots))

@@ -1,30 +1,114 @@
-"""Settings that contradict each other are refused; those that have no effect beside the others are warned of."""
+"""The settings of a learner as checked values: `Settings` for people, and in it `Rules` for experiments."""
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Literal, final
 
 import numpy as np
 
-from masil.errors import InputError, NoEffectWarning
-from masil.learner.session import Rules
+from masil.collapse import Embedding
+from masil.errors import InputError, NoEffectWarning, lookup
+from masil.learner.aims import AIMS, STRENGTHS
 
 if TYPE_CHECKING:
     from masil.learner.masil import Masil
 
+Alpha = float | Literal["auto"]
+FORMS = ("whitening", "linear")
+READINGS = ("posterior", "literal")
+SOLVERS = ("exact", "sgdr")
+CALIBRATIONS = ("concepts", "teen", "both")
 
-def read_rules(model: Masil, stacklevel: int = 2) -> Rules:
-    """Check the parameters of a learner, and give those that say how a class vector is made."""
-    for name, least in (("concepts", 1), ("crops", 0)):
-        if not isinstance(value := getattr(model, name), int | np.integer) or value < least:
-            raise InputError(f"`{name}` is {value!r}; it must be a whole number >= {least}.")
-    if not 0 <= model.balance <= 1:
-        raise InputError(f"The balance is {model.balance}, but must lie between 0 and 1.")
-    if not 0 < model.power <= 1:
-        raise InputError(f"The power is {model.power}, but must lie in (0, 1]; 1 leaves activations as they are.")
+
+@final
+@dataclass(frozen=True)
+class Rules:
+    """How a class vector is made of shots and prior. Experiments vary it; the defaults are what people want."""
+
+    reading: str = "posterior"
+    solver: str = "exact"
+    calibration: str | None = "concepts"
+    teen: float = 0.3
+
+    def __post_init__(self) -> None:
+        lookup("reading of the fine-tuning loss", self.reading, dict.fromkeys(READINGS))
+        lookup("fine-tuning solver", self.solver, dict.fromkeys(SOLVERS))
+        if self.calibration is not None:
+            lookup("calibration", self.calibration, dict.fromkeys(CALIBRATIONS))
+        if not 0 <= self.teen <= 1:
+            raise InputError(f"TEEN's weight is {self.teen}, but must lie between 0 and 1.")
+
+    @property
+    def with_concepts(self) -> bool:
+        """Whether induced vectors take part."""
+        return self.calibration in ("concepts", "both")
+
+    @property
+    def with_teen(self) -> bool:
+        """Whether novel vectors are drawn to base vectors."""
+        return self.calibration in ("teen", "both")
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Settings:
+    """What the core depends on besides its data; each is described at `Masil`."""
+
+    concepts: int = 64
+    embedding: str | Embedding = "whitening"
+    power: float = 0.5
+    shrinkage: float | str = 1.0
+    alpha: Alpha = "auto"
+    balance: float | None = None
+    aim: str | None = None
+    bias: float = 0.0
+    seed: int = 0
+    rules: Rules = Rules()
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.concepts, int | np.integer) or self.concepts < 1:
+            raise InputError(f"`concepts` is {self.concepts!r}; it must be a whole number >= 1.")
+        if not isinstance(self.embedding, Embedding):
+            lookup("form of embedding", self.embedding, dict.fromkeys(FORMS))
+        if self.balance is not None and not 0 <= self.balance <= STRENGTHS[-1]:
+            raise InputError(f"The balance is {self.balance}, but must lie between 0 and {STRENGTHS[-1]}.")
+        if self.aim is not None:
+            lookup("aim", self.aim, AIMS)
+            if self.balance is not None:
+                raise InputError(
+                    f"`aim` is {self.aim!r} and `balance` is {self.balance}, but an aim chooses the balance; leave one "
+                    "of them out."
+                )
+        if not 0 < self.power <= 1:
+            raise InputError(f"The power is {self.power}, but must lie in (0, 1]; 1 leaves activations as they are.")
+        if self.alpha != "auto" and (not isinstance(self.alpha, int | float) or not self.alpha >= 0):
+            raise InputError(f"α is {self.alpha!r}; it must be a number >= 0 (inf: concepts alone), or 'auto'.")
+
+    @property
+    def measures_prior(self) -> bool:
+        """Whether the base session has to measure how much to trust concepts."""
+        return self.alpha == "auto" and self.rules.with_concepts
+
+    def strength(self, points: Mapping[str, float] | None) -> float:
+        """Give the strength of balance: the one that was given, or that of these operating points which is aimed at."""
+        if self.aim is None:
+            return 1.0 if self.balance is None else self.balance
+        if points is None:
+            raise InputError(
+                f"`aim` is {self.aim!r}, but there was none when the base session was learnt, so that no balance was "
+                "chosen; `fit` again, or give `balance` instead."
+            )
+        return points[self.aim]
+
+
+def read_settings(model: Masil, stacklevel: int = 2) -> Settings:
+    """Check the parameters of a learner and give those of the core; warn of those that have no effect."""
+    if not isinstance(model.crops, int | np.integer) or model.crops < 0:
+        raise InputError(f"`crops` is {model.crops!r}; it must be a whole number >= 0.")
     if model.crops and model.backbone is None:
         raise InputError(
             f"`crops` is {model.crops}, but without a backbone there are activations and no images to cut; set it to 0."
@@ -34,25 +118,33 @@ def read_rules(model: Masil, stacklevel: int = 2) -> Rules:
             f"`weights` are {str(model.weights)!r}, but only a backbone that is given by its name is filled with them; "
             "leave them out."
         )
-    rules = Rules(model.alpha, model.reading, model.solver, model.calibration, model.teen)
+    settings = core_settings(model)
     changed = model.changed()
-    for names, reason in _idle(model, rules):
+    for names, reason in _without_effect(model, settings):
         for name in names:
             if name in changed:
                 text = f"`{name}={getattr(model, name)!r}` has no effect: {reason}."
                 warnings.warn(text, NoEffectWarning, stacklevel=stacklevel + 1)
-    return rules
+    return settings
 
 
-def _idle(model: Masil, rules: Rules) -> Iterator[tuple[tuple[str, ...], str]]:
+def core_settings(model: Masil) -> Settings:
+    """Give the parameters of a learner that the core depends on."""
+    params = model.get_params()
+    rules = Rules(**{field.name: params[field.name] for field in fields(Rules)})
+    return Settings(**{field.name: params[field.name] for field in fields(Settings)[:-1]}, rules=rules)
+
+
+def _without_effect(model: Masil, settings: Settings) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield parameters that nothing depends on, and why."""
+    rules = settings.rules
     if not rules.with_concepts:
         yield ("alpha", "reading", "solver"), f"with calibration={rules.calibration!r} concepts take no part"
-    elif rules.alpha != "auto" and math.isinf(rules.alpha):
+    elif settings.alpha != "auto" and math.isinf(settings.alpha):
         yield ("reading", "solver"), "with alpha=inf class vectors are made of concepts alone"
-    if rules.calibration not in ("teen", "both"):
+    if not rules.with_teen:
         yield ("teen",), f"with calibration={rules.calibration!r} novel vectors are not drawn to base ones"
-    if model.embedding != "whitening":
+    if settings.embedding != "whitening":
         yield ("shrinkage",), "it is whitening's, and `embedding` is another"
     if not model.crops:
         yield ("side",), "it is that of crops, and `crops` is 0"

@@ -1,45 +1,41 @@
 """Choose what the paper leaves open on base classes that play novel ones: never on test data.
 
 Some base classes are held out of the bank, the covariance and the means, and then taught in one session from a few
-shots; images of all classes that no one has learnt from say what works. Several such plays are averaged.
+shots; images of all classes that no one has learnt from say what works. Several such plays are averaged. Where the
+backbone was trained on these classes, those that play novel are not new to it, and what is chosen may not hold for
+classes that are.
 """
 
 from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, final
 
 import torch
 from torch import Tensor
 
 from masil.errors import InputError, NoEffectWarning, lookup
-from masil.learner.balance import expected_of_held_out, offsets
-from masil.learner.base import (
-    Base,
-    fit_bank,
-    make_embedding,
-    measure_prior,
-    powered,
-    reconstruct_held_out,
-    rehearse,
-)
-from masil.learner.confidence import DEFAULT, hold_out
-from masil.learner.encoder import Encoder
-from masil.learner.frame import by_images, read_vectors
-from masil.learner.labels import Label, places, read_labels
+from masil.learner.labelled import read_base_session
 from masil.learner.masil import Masil
-from masil.learner.memory import Memory
-from masil.learner.session import Alpha, Rules, base_lesson, teach
-from masil.learner.settings import read_rules
+from masil.learner.rehearsal import play_novel
+from masil.learner.settings import Alpha
 from masil.progress import track
-from masil.protocol import harmonic_mean
+from masil.protocol import Play, divide, harmonic_mean
 
 MEASURES = ("harmonic_mean", "accuracy")
 SHRINKAGES: Sequence[float | str] = (0.3, 1.0, 3.0)
 ALPHAS: Sequence[Alpha] = ("auto", 0.0)
+# What else the defaults were chosen among, one parameter at a time; `benchmarks/defaults.py` takes the same values.
+VARIED: Mapping[str, Sequence[Any]] = {
+    "power": (1.0, 0.25),
+    "concepts": (16, 128),
+    "calibration": (None, "teen", "both"),
+    "teen": (0.1, 0.5),
+    "balance": (0.0, 0.25, 0.5, 0.75, 1.0),
+}
 
 
 @final
@@ -55,6 +51,13 @@ class Trial:
     base: float
     novel: float
     harmonic_mean: float
+    changed: dict[str, Any] = field(default_factory=dict)  # other parameters that were not the model's own
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """What was tried, ready for `Masil(**parameters)`."""
+        tried = {name: getattr(self, name) for name in ("shrinkage", "concepts", "alpha", "bias")}
+        return {**tried, **self.changed}
 
 
 @final
@@ -66,18 +69,6 @@ class Tuned:
     trials: tuple[Trial, ...]
     measure: str
     plays: int
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class Play:
-    """One division of base data, all by position: to fit on, to teach from, to be judged by."""
-
-    base: tuple[int, ...]
-    novel: tuple[int, ...]
-    fit: Tensor
-    shots: Tensor
-    test: Tensor
 
 
 def tune(
@@ -92,10 +83,11 @@ def tune(
     concepts: Sequence[int] | None = None,
     alpha: Sequence[Alpha] | None = None,
     bias: Sequence[float] = (0.0, 0.005, 0.01, 0.02, 0.03),
+    varied: Mapping[str, Sequence[Any]] | None = None,
     measure: str = "harmonic_mean",
     seed: int = 0,
 ) -> Tuned:
-    """Try every combination on base images and give the best; `model` says everything that is not tried.
+    """Try combinations of parameters on base images and give the best; `model` says everything that is not tried.
 
     Args:
         images: of the base session, as for `fit`.
@@ -108,69 +100,55 @@ def tune(
         concepts: to try; the model's own if not given.
         alpha: to try, where concepts take part: "auto" and 0 if not given.
         bias: to try.
+        varied: values of further parameters, such as `VARIED`: each is tried alone, around the best of all combinations
+            of those above.
         measure: what decides, "harmonic_mean" (of base and novel accuracy) or "accuracy".
         seed: of the divisions.
 
     """
     lookup("measure", measure, dict.fromkeys(MEASURES))
     model = Masil() if model is None else model
-    rules = read_rules(model)
-    shrinkages = _tried("shrinkage", shrinkage, SHRINKAGES, model, model.embedding == "whitening")
-    alphas = _tried("alpha", alpha, ALPHAS, model, rules.with_concepts)
-    encoder = Encoder.make(model.backbone, model.weights, model.seed, model.device)
-    given = encoder.read(images)
-    names = read_labels(labels, len(given))
-    classes = tuple(sorted(set(names)))
-    codes = places(names, classes)
-    vectors, certain = read_vectors(model.class_vectors, model.class_names, model.embedding, classes)
-    x = powered(encoder.activations(given), model.power)
-    crops = encoder.crops(given, model.crops, model.side, model.seed)
-    rows = x if crops is None else powered(crops, model.power)
-    if vectors is not None and not certain:
-        vectors = by_images(vectors, make_embedding(model.embedding, x, codes, model.shrinkage), x, codes)
-    grid = list(itertools.product(concepts or (model.concepts,), shrinkages, alphas))
-    sums: dict[tuple[Any, ...], Tensor] = {}
-    divisions = [divide(codes, shots, novel, seed + at) for at in range(plays)]
-    for play, v in track(
-        list(itertools.product(divisions, dict.fromkeys(v for v, _, _ in grid))), "Playing novel classes"
-    ):
-        choices = [(s, a) for u, s, a in grid if u == v]
-        for (s, a), scores in _scores(model, x, rows, codes, vectors, play, v, choices, classes):
-            for b in bias:
-                sums[s, v, a, b] = sums.get((s, v, a, b), 0) + _judge(scores, codes, play, b)
-    trials = [Trial(*key, *(total / plays).tolist()) for key, total in sums.items()]
-    trials.sort(key=lambda trial: -getattr(trial, measure))
-    best = trials[0]
-    chosen = {"shrinkage": best.shrinkage, "concepts": best.concepts, "alpha": best.alpha, "bias": best.bias}
-    return Tuned(chosen, tuple(trials), measure, plays)
-
-
-def divide(labels: Tensor, shots: int, novel: float, seed: int) -> Play:
-    """Let a share of the classes play novel, and a fifth of each class's images, at least one, judge them all."""
-    generator = torch.Generator().manual_seed(seed)
-    classes = torch.unique(labels)
-    order = classes[torch.randperm(len(classes), generator=generator)].tolist()
-    away = round(novel * len(order))
-    if not 1 <= away <= len(order) - 2:
+    if model.aim is not None:
         raise InputError(
-            f"A share {novel} of {len(order)} classes is {away} that play novel; at least 1 must, and 2 must not."
+            f"`aim` is {model.aim!r}, but here `measure` says what decides, for a given balance; leave it out."
         )
-    roles: dict[str, list[Tensor]] = {"fit": [], "shots": [], "test": []}
-    for at, label in enumerate(order):
-        rows = (labels == label).nonzero()[:, 0]
-        rows = rows[torch.randperm(len(rows), generator=generator)]
-        need = shots if at < away else 1
-        test = max(1, len(rows) // 5)
-        if len(rows) < need + 1:
-            raise InputError(
-                f"A class has {len(rows)} images, but to play it takes {need} to learn from and 1 to be judged by; "
-                "add images, or lower `shots`."
-            )
-        test = min(test, len(rows) - need)
-        roles["test"].append(rows[:test])
-        roles["shots" if at < away else "fit"].append(rows[test : test + shots] if at < away else rows[test:])
-    parts = {role: torch.cat(found).sort().values for role, found in roles.items()}
-    return Play(tuple(sorted(order[away:])), tuple(sorted(order[:away])), **parts)
+    data = read_base_session(model, images, labels)
+    shrinkages = _tried("shrinkage", shrinkage, SHRINKAGES, model, model.embedding == "whitening")
+    alphas = _tried("alpha", alpha, ALPHAS, model, data.settings.rules.with_concepts)
+    divisions = [divide(data.shots.codes, shots, novel, seed + number) for number in range(plays)]
+    counts = tuple(dict.fromkeys(concepts or (model.concepts,)))
+    sums: dict[tuple[Any, ...], Tensor] = {}
+    for play, count in track(list(itertools.product(divisions, counts)), "Playing novel classes"):
+        tried = replace(data.settings, concepts=count, alpha="auto" if "auto" in alphas else alphas[0], bias=0.0)
+        for settings, scores in play_novel(data, play, tried, shrinkages, alphas=alphas):
+            for b in bias:
+                key = (settings.shrinkage, count, settings.alpha, b)
+                sums[key] = sums.get(key, 0) + _judge(scores.values, data.shots.codes, play, b)
+    trials = [Trial(*key, *(total / plays).tolist()) for key, total in sums.items()]
+    best = max(trials, key=lambda trial: float(getattr(trial, measure)))
+    for changed in _one_at_a_time(varied or {}, model, best):
+        other = Masil(**{**model.get_params(), **best.parameters, **changed})
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NoEffectWarning)  # without concepts, say, α has none
+            found = tune(
+                images, labels, other, shots=shots, novel=novel, plays=plays, seed=seed,
+                shrinkage=(other.shrinkage,), alpha=(other.alpha,), bias=(other.bias,),
+            )  # fmt: skip
+        trials += [replace(trial, changed=changed) for trial in found.trials]
+    trials.sort(key=lambda trial: -getattr(trial, measure))
+    return Tuned(trials[0].parameters, tuple(trials), measure, plays)
+
+
+def _one_at_a_time(varied: Mapping[str, Sequence[Any]], model: Masil, best: Trial) -> Iterator[dict[str, Any]]:
+    """Yield each value that differs from what was played; TEEN's weight is tried where TEEN takes part."""
+    played = {**model.get_params(), **best.parameters}
+    for name, values in varied.items():
+        for value in values:
+            changed = {name: value}
+            if name == "teen" and played["calibration"] not in ("teen", "both"):
+                changed = {"calibration": "both", name: value}
+            if any(played[key] != value for key, value in changed.items()):
+                yield changed
 
 
 def _tried(name: str, given: Sequence[Any] | None, usual: Sequence[Any], model: Masil, counts: bool) -> Sequence[Any]:
@@ -181,46 +159,6 @@ def _tried(name: str, given: Sequence[Any] | None, usual: Sequence[Any], model: 
         text = f"`{name}` is not tried: with this model's embedding and calibration it has no effect."
         warnings.warn(text, NoEffectWarning, stacklevel=3)
     return (getattr(model, name),)
-
-
-def _scores(
-    model: Masil,
-    x: Tensor,
-    rows: Tensor,
-    codes: Tensor,
-    vectors: Tensor | None,
-    play: Play,
-    v: int,
-    choices: Sequence[tuple[float | str, Alpha]],
-    classes: tuple[Label, ...],
-) -> Iterator[tuple[tuple[float | str, Alpha], Tensor]]:
-    """Yield for each shrinkage and α the scores [n k] of the test images, base classes first."""
-    per = len(rows) // len(x)
-    used = (play.fit[:, None] * per + torch.arange(per)).flatten()
-    base_names, novel_names = (tuple(classes[c] for c in own) for own in (play.base, play.novel))
-    own = torch.searchsorted(torch.tensor(play.base), codes[play.fit])
-    bank = fit_bank(rows[used], v, model.seed, max_iterations=1000)
-    frame = None if vectors is None else vectors[list(play.base)]
-    reconstructed = None
-    if any(a == "auto" for _, a in choices):
-        reconstructed = reconstruct_held_out(x[play.fit], own, rows[used], own.repeat_interleave(per), v, model.seed)
-    held = hold_out(own, model.seed)
-    new = torch.searchsorted(torch.tensor(play.novel), codes[play.shots])
-    made: dict[float | str, tuple[Base, Memory]] = {}  # a base session for each shrinkage
-    for s, a in choices:
-        if s not in made:
-            g = make_embedding(model.embedding, x[play.fit], own, s)
-            prior = None if reconstructed is None else measure_prior(g, x[play.fit], reconstructed, own, model.seed)
-            base = Base(1.0, g, bank, prior, DEFAULT, framed=False)  # x has its power already
-            judged = rehearse(x[play.fit], own, model.embedding, s, frame, held)
-            expected = expected_of_held_out(judged, own[held], len(play.base))
-            lesson = base_lesson(base, x[play.fit], own, base_names, frame, expected, "", "")
-            made[s] = base, Memory.of([lesson])
-        base, memory = made[s]
-        rules = Rules(a, model.reading, model.solver, model.calibration, model.teen)
-        memory = memory.after(teach(base, memory, rules, x[play.shots], new, novel_names, number=1, who="", note=""))
-        cosines = base.embed(x[play.test]) @ memory.vectors.T
-        yield (s, a), cosines - model.balance * offsets(memory.expected, memory.base)
 
 
 def _judge(scores: Tensor, codes: Tensor, play: Play, bias: float) -> Tensor:

@@ -1,9 +1,10 @@
-"""Is this any class that was taught? A probability at even odds, fitted on base classes that play never taught.
+"""Detect images of classes that the model was never taught.
 
-The base classes are divided into folds, and g is learnt once more without each. Of the classes of a fold one half is
-then taught by a few shots, as novel classes are, the other half never; then the halves change roles. Known are images
-of taught classes that nothing was learnt from, unknown are all images of those never taught. A logistic regression
-learns to tell the two from four facts:
+A logistic regression, fitted on base classes that were left out on purpose, gives P(known), assuming known and unknown
+images are equally frequent. The base classes are divided into folds, and g is learnt once more without each. Of the
+classes of a fold one half is then taught by a few shots, as novel classes are, the other half never; then the halves
+change roles. Known are images of taught classes that nothing was learnt from, unknown are all images of those never
+taught. The regression learns to tell the two from four facts:
 
     the cosine to the nearest class; the mean cosine to the next few, which is high among classes that are all alike;
     how closely the nearest class's own images lie together; and how far from the centre the embedding lies, log ‖g(a)‖.
@@ -20,24 +21,23 @@ from typing import Any, final
 
 import numpy as np
 import torch
-from scipy import optimize
-from scipy.special import expit
 from torch import Tensor
 
 from masil.collapse import Embedding, class_means
-from masil.learner.balance import pairwise
-from masil.learner.memory import unit
+from masil.learner.calibration import mean_pair_cosine
+from masil.learner.rows import unit
+from masil.protocol import class_folds, some_of_each
 
-NEXT = 5  # classes after the nearest that say whether all are alike
+NEXT_CLASSES = 5  # after the nearest, that say whether all are alike
 SHOTS = 5  # of the classes that stand in for novel ones
 FOLDS = 3  # of the base classes
-FOUND = 0.6  # share of what was never taught that is to be called so: more often than not, with a margin
-FEWEST = 10  # images of either kind; below, there is nothing to learn from
+REJECTION_RATE = 0.6  # of images never taught that are to be called unknown: more often than not, with a margin
+MIN_IMAGES = 10  # of either kind; below, there is nothing to learn from
 
 
 @final
 @dataclass(frozen=True)
-class Rejector:
+class UnknownDetector:
     """P(known) = σ(weights · evidence + intercept), and how well it told the base images apart."""
 
     weights: tuple[float, ...]  # [4]
@@ -53,7 +53,7 @@ class Rejector:
 
 def evidence(cosines: Tensor, lengths: Tensor, tight: Tensor) -> Tensor:
     """Give the four facts [n 4] of images with these cosines [n k] to classes of this tightness [k], ‖g(a)‖ [n]."""
-    count = min(NEXT + 1, len(tight))
+    count = min(NEXT_CLASSES + 1, len(tight))
     best = cosines.topk(count, 1)
     nearest, others = best.values[:, 0], best.values[:, 1:]
     following = others.mean(1) if count > 1 else torch.zeros_like(nearest)
@@ -64,74 +64,78 @@ def evidence(cosines: Tensor, lengths: Tensor, tight: Tensor) -> Tensor:
 def tightness(means: Tensor, counts: Tensor) -> Tensor:
     """Estimate ‖μ‖ [k], the length of each class's true mean embedding: 1 where all its images point the same way.
 
-    (n‖m‖² − 1)/(n − 1) estimates q = ‖μ‖² (see `pairwise`). One more image with the average q̄ of all classes steadies
-    it, and makes q̄ of a class with one image: q̂ = (n‖m‖² − 1 + q̄)/n.
+    (n‖m‖² − 1)/(n − 1) estimates q = ‖μ‖² (see `mean_pair_cosine`). One more image with the average q̄ of all classes
+    steadies it, and makes q̄ of a class with one image: q̂ = (n‖m‖² − 1 + q̄)/n.
     """
     above = counts * means.square().sum(1) - 1
-    return ((above + pairwise(means, counts)) / counts).clamp(0, 1).sqrt()
+    return ((above + mean_pair_cosine(means, counts)) / counts).clamp(0, 1).sqrt()
+
+
+def detector_folds(codes: Tensor, generator: torch.Generator) -> tuple[Tensor, ...]:
+    """Divide the classes into the folds that g is learnt without."""
+    return class_folds(codes, FOLDS, generator)
 
 
 @torch.no_grad()
-def fit_rejector(
+def fit_detector(
     x: Tensor,
-    labels: Tensor,
+    codes: Tensor,
     held: Tensor,
-    make: Callable[[Tensor, Tensor], Embedding],
-    vectors: Tensor | None,
+    make: Callable[[Tensor], Embedding],
+    *,
+    class_vectors: Tensor | None,
     seed: int,
-) -> Rejector | None:
+) -> UnknownDetector | None:
     """Fit on x = a^p [n d] of classes 0 … k − 1, of which `held` bool [n] are not learnt from; None if too few.
 
-    `make` learns g from rows and labels. `vectors` [k d'] are the base classes', where they are not their means. A g
-    that was trained on all base classes knows those that play never taught, too, and then the figures flatter it.
+    `make` learns g from some of the rows, bool [n]. `class_vectors` [k d'] are the base classes', where they are not
+    their means. A g that was trained on all base classes knows those that play never taught, too, and then the figures
+    flatter it.
     """
-    k = int(labels.max()) + 1
+    k = int(codes.max()) + 1
     generator = torch.Generator().manual_seed(seed)
-    order = torch.randperm(k, generator=generator)
     taught, never = [torch.empty(0, 4)], [torch.empty(0, 4)]
-    for fold in order.tensor_split(min(FOLDS, k)):
+    for fold in detector_folds(codes, generator):
         base = torch.ones(k, dtype=torch.bool)
         base[fold] = False
-        rows = base[labels] & ~held
-        if int(base.sum()) < 2 or int(torch.bincount(labels[rows]).max()) < 2:
+        rows = base[codes] & ~held
+        if int(base.sum()) < 2 or int(torch.bincount(codes[rows]).max()) < 2:
             return None
-        g = make(x[rows], torch.unique(labels[rows], return_inverse=True)[1])
-        raw = g.transform(x)
-        shots = _shots(labels, ~base[labels] & ~held, generator)
-        for few, away in (fold.tensor_split(2), fold.tensor_split(2)[::-1]):
+        raw = make(rows).transform(x)
+        h, lengths = unit(raw), raw.norm(dim=1)
+        shots = some_of_each(codes, lambda _: SHOTS, generator, ~base[codes] & ~held)
+        halves = fold.tensor_split(2)
+        for few, away in (halves, halves[::-1]):
             known = base.clone()
             known[few] = True
-            learnt = (rows | shots) & known[labels]
-            facts = _facts(raw, labels, learnt, known, base, vectors)
-            taught.append(facts[held & known[labels]])
-            never.append(facts[torch.isin(labels, away)])
+            w = None if class_vectors is None else (base[known], unit(class_vectors)[base])
+            vectors, tight = _vectors(h, codes, (rows | shots) & known[codes], known, given=w)
+            for kind, asked in ((taught, held & known[codes]), (never, torch.isin(codes, away))):
+                kind.append(evidence(h[asked] @ vectors.T, lengths[asked], tight))
     images = min(sum(map(len, taught)), sum(map(len, never)))
-    return None if images < FEWEST else _logistic(torch.cat(taught), torch.cat(never))
+    return None if images < MIN_IMAGES else _logistic(torch.cat(taught), torch.cat(never))
 
 
-def _facts(raw: Tensor, labels: Tensor, learnt: Tensor, known: Tensor, base: Tensor, vectors: Tensor | None) -> Tensor:
-    """Give the evidence [n 4] of all images g(a), once the classes `known` [k] are made of the images `learnt`."""
-    place = known.cumsum(0) - 1
-    own = place[labels[learnt]]
-    means = class_means(unit(raw[learnt]), own)
+def _vectors(
+    h: Tensor, codes: Tensor, learnt: Tensor, known: Tensor, *, given: tuple[Tensor, Tensor] | None
+) -> tuple[Tensor, Tensor]:
+    """Give vectors and tightness of the classes `known` [k], made of the embeddings h [n d'] of the images `learnt`.
+
+    `given` are unit vectors that are not means, and a mask of the known classes that have them.
+    """
+    class_index = (known.cumsum(0) - 1)[codes[learnt]]
+    means = class_means(h[learnt], class_index)
     w = unit(means)
-    if vectors is not None:
-        w[base[known]] = unit(vectors)[base]
-    tight = tightness(means, torch.bincount(own))
-    return evidence(unit(raw) @ w.T, raw.norm(dim=1), tight)
+    if given is not None:
+        w[given[0]] = given[1]
+    return w, tightness(means, torch.bincount(class_index))
 
 
-def _shots(labels: Tensor, among: Tensor, generator: torch.Generator) -> Tensor:
-    """Choose a few of each class's images `among` bool [n]; bool [n]."""
-    chosen = torch.zeros(len(labels), dtype=torch.bool)
-    for label in torch.unique(labels[among]).tolist():
-        rows = (among & (labels == label)).nonzero()[:, 0]
-        chosen[rows[torch.randperm(len(rows), generator=generator)[:SHOTS]]] = True
-    return chosen
-
-
-def _logistic(taught: Tensor, never: Tensor) -> Rejector:
+def _logistic(taught: Tensor, never: Tensor) -> UnknownDetector:
     """Fit by maximum likelihood with ½‖w‖² on standardised facts, both kinds alike in weight."""
+    from scipy import optimize  # here, because to answer takes none of it
+    from scipy.special import expit
+
     rows = torch.cat([taught, never]).double()
     centre, scale = rows.mean(0), rows.std(0).clamp_min(1e-9)
     x = ((rows - centre) / scale).numpy()
@@ -145,12 +149,15 @@ def _logistic(taught: Tensor, never: Tensor) -> Rejector:
         gradient = np.append(x.T @ pull + w[:-1], pull.sum())
         return float(weight @ np.logaddexp(0, -margin) + 0.5 * w[:-1] @ w[:-1]), gradient
 
-    found = torch.from_numpy(optimize.minimize(loss, np.zeros(x.shape[1] + 1), jac=True, method="L-BFGS-B").x)
-    weights = found[:-1] / scale  # back to the facts' own units
-    intercept = float(found[-1] - weights @ centre)
+    solution = torch.from_numpy(optimize.minimize(loss, np.zeros(x.shape[1] + 1), jac=True, method="L-BFGS-B").x)
+    weights = solution[:-1] / scale  # back to the facts' own units
+    intercept = float(solution[-1] - weights @ centre)
     known = torch.sigmoid(rows @ weights + intercept)
     high, low = known[: len(taught)], known[len(taught) :]
-    return Rejector(tuple(weights.tolist()), intercept, float(low.quantile(FOUND)), auroc(high, low), len(never))
+    threshold = float(low.quantile(REJECTION_RATE))
+    return UnknownDetector(
+        tuple(weights.tolist()), intercept, threshold, auroc=auroc(high, low), images=len(never)
+    )  # fmt: skip
 
 
 def auroc(higher: Tensor, lower: Tensor) -> float:

@@ -1,20 +1,25 @@
 """ALICE: a margin makes base classes compact, virtual classes make the features diverse (Peng et al. 2022)."""
 
-from dataclasses import dataclass
-from typing import ClassVar, final
+from dataclasses import dataclass, field
+from typing import ClassVar, Self, final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
-from masil.collapse import class_means
+from masil.collapse import class_means, drawn_linear
+from masil.data import Augmentation, augment
 from masil.errors import InputError
-from masil.methods.mapped_means import MappedMeans
-from masil.methods.method import Published
+from masil.methods.d_cosine import ClassMeans
+from masil.methods.method import Published, Samples, Task
 from masil.protocol import Protocol
-from masil.training import CosineLoss
+from masil.training import CosineLoss, Recipe
 
 NARROW, WIDE = 0.4, 0.6  # the share of the first image in one that is fused of two
+VIEW = Augmentation(  # of an image that is augmented already
+    crop="resized", scale=(0.2, 1.0), flip=0.5, brightness=0.4, contrast=0.4, saturation=0.4
+)
+FUSED = 1  # images for each view of an image; the authors' 4 would make a base session five times as long
 DRAWS = 39  # the median of 39 uniform numbers has the distribution Beta(20, 20)
 
 
@@ -23,51 +28,89 @@ DRAWS = 39  # the median of 39 uniform numbers has the distribution Beta(20, 20)
 class AliceLoss(CosineLoss):
     """The angular penalty −log softmax_y(s (cos θ_j − m [j = y])) over classes and pairs of classes.
 
-    A share `fused` of the images is blended with another of the batch. Those of two classes become a virtual class of
-    their own, one for each pair.
+    Of every image `count` views are seen. To each view come `copies` images that are blended with another of the batch;
+    or a share `fused` of the views themselves is blended. Blends of two classes are a virtual class of their own, one
+    for each pair.
     """
 
     name: ClassVar[str] = "alice"
     scale: float = 30.0
     margin: float = 0.4
     fused: float = 0.5
+    copies: int = 0
+    count: int = 1
+    width: int = 2048  # of the projector, behind which the class vectors are; it is dropped after the base session
+    projector: nn.Sequential = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 <= self.fused <= 1:
             raise InputError(f"A share {self.fused} of the images is to be fused, but a share lies in [0, 1].")
+        if self.count < 1 or self.copies < 0:
+            raise InputError(
+                f"{self.count} views of an image and {self.copies} fused ones for each were asked for; at least 1 view "
+                "must be seen, and fewer than 0 cannot be fused."
+            )
+
+    def build(self, features: int, classes: int, generator: torch.Generator) -> Self:
+        """Draw the class vectors and the projector."""
+        super().build(self.width, classes, generator)
+        self.projector = nn.Sequential(
+            drawn_linear(features, self.width, True, generator),
+            nn.BatchNorm1d(self.width),
+            nn.ReLU(),
+            drawn_linear(self.width, self.width, True, generator),
+            nn.BatchNorm1d(self.width, affine=False),
+        )
+        return self
+
+    def embed(self, activations: Tensor) -> Tensor:
+        """Run the projector."""
+        projected: Tensor = self.projector(activations)
+        return projected
+
+    def forward(self, activations: Tensor, labels: Tensor, partners: Tensor, lam: Tensor) -> Tensor:
+        """Compare what the projector gives with the class vectors."""
+        return super().forward(self.embed(activations), labels, partners, lam)
 
     def virtual_classes(self, classes: int) -> int:
         """Count classes and, where images are fused, pairs of classes."""
-        return classes + (classes * (classes - 1) // 2 if self.fused else 0)
+        return classes + (classes * (classes - 1) // 2 if self.fused or self.copies else 0)
 
-    def starts(self, means: Tensor) -> Tensor:
-        """Begin a pair of classes halfway between their means."""
-        if not self.fused:
-            return means
-        first, second = torch.triu_indices(len(means), len(means), 1, device=means.device)
-        return torch.cat([means, (means[first] + means[second]) / 2])
+    def start_at(self, means: Tensor) -> None:
+        """Begin at random: class vectors live behind the projector, where there are no means yet."""
 
     def views(self, rows: Tensor, labels: Tensor, classes: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Fuse images, or activations, of a batch."""
-        return fused(rows, labels, self.fused, classes, generator) if self.fused else (rows, labels)
+        """See images of a batch several times, and fuse them; activations are fused alone."""
+        looks = [rows, *(augment(rows, VIEW, rows.shape[-1], generator) for _ in range(self.count - 1))]
+        shares = [self.fused, *[1.0] * self.copies]
+        seen, virtual = zip(
+            *(
+                fused(look, labels, share, classes, generator) if share else (look, labels)
+                for look in looks
+                for share in shares
+            ),
+            strict=True,
+        )
+        return torch.cat(seen), torch.cat(virtual)
 
 
 @final
 @dataclass(kw_only=True)
-class Alice(MappedMeans):
-    """Train with a margin and with virtual classes; then the trained classifier is dropped and class means decide.
+class Alice(ClassMeans):
+    """Train with a margin and with virtual classes; then what stood on the backbone is dropped and class means decide.
 
     A base class is the mean of its `balanced` images nearest to its centre, so that base and novel classes rest on as
-    many images.
+    many images. On a shared backbone that is all: nothing is trained.
     """
 
     name = "alice"
     title = "ALICE"
     citation = "Peng et al., Few-Shot Class-Incremental Learning from an Open-Set Perspective, ECCV 2022"
     differs = (
-        "The original sees two views of each image, adds four fused images for each, and has a projection that it "
-        "drops again; here half of the images are fused. On a shared backbone a linear map is trained so."
+        "The original adds four fused images for each of two views; here one. The second view "
+        "is a crop of the augmented image. Epochs and rates are the usual recipe's. On a shared backbone nothing "
+        "is trained: it is D-Cosine with means of five central images."
     )
     published: ClassVar[Published] = {"cub200": {"virtual": False}}  # it makes no virtual classes of fine-grained data
 
@@ -76,13 +119,15 @@ class Alice(MappedMeans):
     balanced: int = 5
     virtual: bool = True
 
-    def loss(self, protocol: Protocol) -> AliceLoss:
-        """Give the margin loss, half of the images fused."""
-        return AliceLoss(scale=self.scale, margin=self.margin, fused=0.5 if self.virtual else 0.0)
+    def base_session(self, usual: Recipe, protocol: Protocol) -> Recipe:
+        """Train with the margin, on two views of each image and what is fused of them."""
+        copies = FUSED if self.virtual else 0
+        loss = AliceLoss(scale=self.scale, margin=self.margin, fused=0.0, copies=copies, count=2)
+        return usual.trained_by(self.name, loss)
 
-    def base_vectors(self, z: Tensor, labels: Tensor) -> Tensor:
+    def fit(self, base: Samples, task: Task) -> None:
         """Average the most central images of each class."""
-        return central_means(z, labels, self.balanced)
+        self.vectors = central_means(base.activations, base.labels, self.balanced)
 
 
 def fused(

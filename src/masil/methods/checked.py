@@ -31,6 +31,7 @@ class Checked:
         room = task.protocol.classes if self.method.needs_total else None
         _check_room(room, known)
         self._check_images(base)
+        self._check_own_base(task)
         self.method.fit(base, task)
         self.known, self.features, self.room = known, base.activations.shape[1], room
 
@@ -76,11 +77,18 @@ class Checked:
                 f"features; were they computed with the same backbone?"
             )
 
+    def _check_own_base(self, task: Task) -> None:
+        if self.method.needs_own_base and not task.own:
+            raise InputError(
+                f"'{self.method.name}' is a way to train the base session; on a shared backbone nothing of it is left "
+                f"but the nearest class mean, 'd-cosine'. Let it train its own: --recipe RECIPE."
+            )
+
     def _check_images(self, queries: Queries) -> None:
         if self.method.sees == "images" and queries.images is None:
             raise InputError(
-                f"'{self.method.name}' trains on images, but was given activations alone; "
-                f"give it a data set whose images can be read."
+                f"'{self.method.name}' trains on images or crops of them, but was given stored activations alone, of "
+                "which nothing can be cropped; give it a data set whose images can be read."
             )
 
 

@@ -7,9 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from masil.methods.method import Keeps, Method, Queries, Samples, Task, state
-from masil.methods.replay import EACH, SCALE, Exemplars, ExpandingClassifier, train_session
-from masil.training import CosineLoss, train_map
+from masil.methods.method import LargestScore, Queries, Samples, Task, state
+from masil.methods.replay import Replay
 
 TEMPERATURE = 2.0
 LAST_TOUCH = 0.1  # the rate of balanced fine-tuning, relative to that of the session
@@ -17,7 +16,7 @@ LAST_TOUCH = 0.1  # the rate of balanced fine-tuning, relative to that of the se
 
 @final
 @dataclass(kw_only=True)
-class EEIL(Method):
+class EEIL(Replay, LargestScore):
     """Train cross-entropy over all classes plus distillation of every earlier session's group of classes.
 
     Then fine-tune on as many images of every class, distilling the new classes too. The classifier itself decides.
@@ -30,24 +29,12 @@ class EEIL(Method):
         "The original trains its whole network end to end, with noise on gradients. Here the backbone is frozen, and a "
         "linear map of its activations and the classifier are trained, without noise."
     )
-    trains = "head"
-    keeps = Keeps.EXEMPLARS | Keeps.WEIGHTS
-
-    exemplars: int = EACH
-    net: ExpandingClassifier = state()
-    memory: Exemplars = state()
     groups: list[int] = state()  # classes of each session
-    generator: torch.Generator = state()
 
     def fit(self, base: Samples, task: Task) -> None:
         """Train on the labels alone, then choose exemplars."""
-        self.generator = torch.Generator().manual_seed(task.seed)
-        loss = CosineLoss(scale=SCALE)
-        g = train_map(base.activations, base.labels, loss, seed=task.seed)
-        self.groups = [int(base.labels.max()) + 1]
-        self.net = ExpandingClassifier(g, loss.class_vectors(self.groups[0]), 0.0)
-        self.memory = Exemplars.empty(base.activations.shape[1], self.exemplars)
-        self.memory.add(base, self.net.embed)
+        super().fit(base, task)
+        self.groups = [len(self.net.rows)]
 
     def learn(self, shots: Samples) -> None:
         """Train on exemplars and shots, choose exemplars, then balance."""
@@ -62,9 +49,9 @@ class EEIL(Method):
         activations, labels = memory.activations[even], memory.labels[even]
         self._train(activations, labels, net.logits(activations), share=LAST_TOUCH)
 
-    def predict(self, queries: Queries) -> Tensor:
-        """Give the class with the largest logit."""
-        return self.net.logits(queries.activations).argmax(1)
+    def scores(self, queries: Queries) -> Tensor:
+        """Give the logits."""
+        return self.net.logits(queries.activations)
 
     def _train(self, activations: Tensor, labels: Tensor, before: Tensor, share: float = 1.0) -> None:
         net = self.net
@@ -73,7 +60,7 @@ class EEIL(Method):
             logits = net.logits(activations[rows])
             return functional.cross_entropy(logits, labels[rows]) + distillation(logits, before[rows], self.groups)
 
-        train_session([net.g.matrix, net.rows, net.bias], loss, len(labels), self.generator, share)
+        self.train_session([net.g.matrix, net.rows, net.bias], loss, labels, share)
 
 
 def distillation(logits: Tensor, before: Tensor, groups: list[int]) -> Tensor:

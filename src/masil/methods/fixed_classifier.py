@@ -11,17 +11,18 @@ from torch import Tensor
 from torch.nn import functional
 
 from masil.collapse import class_means, simplex_etf
-from masil.methods.method import Geometry, Keeps, NearestVector, Queries, Samples, Task, state
-from masil.training import minimise_by_sgd, minimise_convex
+from masil.methods.descent import Descends
+from masil.methods.method import Geometry, Keeps, NearestVector, Queries, Samples, Task, centred_units, state
+from masil.training import minimise_convex
 
 SCALE = 16.0  # length of what is mapped, so that M need not be long
 DECAY = 5e-4
-STEPS, RATE, BATCH = 100, 0.01, 64  # of a session
+STEPS, BATCH = 100, 64  # of a session
 
 
 @final
 @dataclass(kw_only=True)
-class FixedClassifier(NearestVector):
+class FixedClassifier(Descends, NearestVector):
     """Minimise cross-entropy of W M x over M, W a simplex [K K−1] of all K classes, x centred activations.
 
     In the base session the loss is convex, so its minimum is found; in a session M is fine-tuned on shots and means.
@@ -38,16 +39,17 @@ class FixedClassifier(NearestVector):
     trains = "head"
     keeps = Keeps.MEANS | Keeps.WEIGHTS
     needs_total = True
+    tried = {"lr": (0.01, 0.1, 0.03, 0.003)}  # noqa: RUF012
 
+    lr: float | None = None
     centre: Tensor = state()  # [d]
     matrix: Tensor = state()  # Mᵀ [d K−1]
     memory: Tensor = state()  # [k d], one mean of x per class
-    generator: torch.Generator = state()
 
     def fit(self, base: Samples, task: Task) -> None:
         """Find the best M for the base session."""
+        self.choose(base, task)
         total, labels = task.protocol.classes, base.labels
-        self.generator = torch.Generator().manual_seed(task.seed)
         self.vectors = vectors = simplex_etf(total, total - 1, self.generator)
         self.centre = functional.normalize(base.activations.float()).mean(0)
         x = self._prepared(base.activations)
@@ -64,7 +66,7 @@ class FixedClassifier(NearestVector):
         def loss(batch: Tensor) -> Tensor:
             return functional.cross_entropy(rows[batch] @ M @ self.vectors.T, labels[batch])
 
-        minimise_by_sgd([M], loss, len(labels), steps=STEPS, batch=BATCH, rate=RATE, generator=self.generator)
+        self.descend([M], loss, labels, steps=STEPS, batch=BATCH, rate=self.value("lr"))
         self.memory = torch.cat([self.memory, class_means(x, shots.labels, known)])
 
     def embed(self, queries: Queries) -> Tensor:
@@ -76,4 +78,4 @@ class FixedClassifier(NearestVector):
         return functional.normalize(self.embed(queries)), self.vectors[: len(self.memory)]
 
     def _prepared(self, activations: Tensor) -> Tensor:
-        return SCALE * functional.normalize(functional.normalize(activations.float()) - self.centre)
+        return SCALE * centred_units(activations, self.centre)

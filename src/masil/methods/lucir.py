@@ -12,15 +12,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from masil.collapse import cosine_cross_entropy
-from masil.methods.method import Keeps, NearestVector, Queries, Samples, Task, state
-from masil.methods.replay import EACH, SCALE, Exemplars, ExpandingClassifier, train_session
-from masil.training import CosineLoss, train_map
+from masil.methods.method import NearestVector, Queries, Samples, Task
+from masil.methods.replay import SCALE, Replay
 
 
 @final
 @dataclass(kw_only=True)
-class Lucir(NearestVector):
-    """Train cosine cross-entropy + λ (1 − cos(z before, z)) + Σ_j max(0, m − cos(z, w_y) + cos(z, w_j)).
+class Lucir(Replay, NearestVector):
+    """Train cosine cross-entropy + λ (1 − cos(z before, z)) + mean_j max(0, m − cos(z, w_y) + cos(z, w_j)).
 
     λ is `keep` · √(old classes / new classes). The last term is for exemplars, over the `rivals` new classes nearest to
     each. Vectors of old classes stay as they are; those of new classes start at their means. The scale is fixed.
@@ -31,27 +30,15 @@ class Lucir(NearestVector):
     citation = "Hou et al., Learning a Unified Classifier Incrementally via Rebalancing, CVPR 2019"
     differs = (
         "The original trains its whole network in every session; here a linear map of frozen activations and the class "
-        "vectors. Rivals' terms are summed, as in the paper (its code averages); no balanced fine-tuning at the end."
+        "vectors, on batches with as many rows of every class instead of balanced fine-tuning at the end."
     )
-    trains = "head"
-    keeps = Keeps.EXEMPLARS | Keeps.WEIGHTS
-
-    exemplars: int = EACH
     keep: float = 5.0
     margin: float = 0.5
     rivals: int = 2
-    net: ExpandingClassifier = state()
-    memory: Exemplars = state()
-    generator: torch.Generator = state()
 
     def fit(self, base: Samples, task: Task) -> None:
         """Train a cosine classifier, then choose exemplars."""
-        self.generator = torch.Generator().manual_seed(task.seed)
-        loss = CosineLoss(scale=SCALE)
-        g = train_map(base.activations, base.labels, loss, seed=task.seed)
-        self.net = ExpandingClassifier(g, loss.class_vectors(int(base.labels.max()) + 1), 0.0)
-        self.memory = Exemplars.empty(base.activations.shape[1], self.exemplars)
-        self.memory.add(base, self.net.embed)
+        super().fit(base, task)
         self.vectors = self.net.rows
 
     def learn(self, shots: Samples) -> None:
@@ -69,7 +56,7 @@ class Lucir(NearestVector):
             apart = margin_ranking(z @ functional.normalize(vectors).T, labels[rows], known, self.margin, self.rivals)
             return cosine_cross_entropy(z, vectors, labels[rows], SCALE) + weight * turned + apart
 
-        train_session([net.g.matrix, added], loss, len(labels), self.generator)
+        self.train_session([net.g.matrix, added], loss, labels)
         net.grow(added)
         self.memory.add(shots, net.embed)
         self.vectors = net.rows
@@ -80,10 +67,10 @@ class Lucir(NearestVector):
 
 
 def margin_ranking(cosines: Tensor, labels: Tensor, known: int, margin: float, rivals: int) -> Tensor:
-    """Give the mean over rows of the `known` classes of Σ max(0, m − cos(z, w_y) + cos(z, w_j)), j the nearest new."""
+    """Give the mean over rows of the `known` classes of max(0, m − cos(z, w_y) + cos(z, w_j)), j the nearest new."""
     rows = (labels < known).nonzero()[:, 0]
     if not len(rows):
         return cosines.new_zeros(())
     to_own = cosines[rows, labels[rows]][:, None]
     to_new = cosines[rows, known:]
-    return (margin - to_own + to_new.topk(min(rivals, to_new.shape[1]), 1).values).relu().sum(1).mean()
+    return (margin - to_own + to_new.topk(min(rivals, to_new.shape[1]), 1).values).relu().mean()

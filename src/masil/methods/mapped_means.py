@@ -3,17 +3,16 @@
 from abc import abstractmethod
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
-from masil.collapse import class_means
-from masil.methods.method import NearestVector, Queries, Samples, Task, state
+from masil.methods.d_cosine import ClassMeans
+from masil.methods.method import Queries, Samples, Task, state
 from masil.protocol import Protocol
 from masil.training import BaseLoss, LinearFeatures, Recipe, train_map
 
 
 @dataclass(kw_only=True)
-class MappedMeans(NearestVector):
+class MappedMeans(ClassMeans):
     """Train with a loss of its own: the backbone, where the run may, and otherwise a linear map of its activations."""
 
     g: LinearFeatures = state()
@@ -28,21 +27,16 @@ class MappedMeans(NearestVector):
 
     def fit(self, base: Samples, task: Task) -> None:
         """Train the map, unless the backbone was trained with the loss; then average each class."""
-        if task.own:
-            self.g = LinearFeatures.identity(base.activations, centred=False)
-        else:
-            self.g = train_map(base.activations, base.labels, self.loss(task.protocol), seed=task.seed)
-        self.vectors = self.base_vectors(self.g(base.activations), base.labels)
-
-    def base_vectors(self, z: Tensor, labels: Tensor) -> Tensor:
-        """Give the vectors [k d] of the base classes."""
-        return class_means(z, labels)
-
-    def learn(self, shots: Samples) -> None:
-        """Append the means of the new classes."""
-        means = class_means(self.g(shots.activations), shots.labels, len(self.vectors))
-        self.vectors = torch.cat([self.vectors, means])
+        self.g = LinearFeatures.identity(base.activations, centred=not task.adapted)
+        if not task.own:
+            loss = self.loss(task.protocol)
+            train_map(base.activations, base.labels, loss, seed=task.seed, g=self.g)
+            self.keep_of(loss)
+        super().fit(base, task)
 
     def embed(self, queries: Queries) -> Tensor:
         """Give mapped activations."""
         return self.g(queries.activations)
+
+    def keep_of(self, loss: BaseLoss) -> None:
+        """Keep something of what a loss has learnt beside the map; by default nothing."""

@@ -1,65 +1,36 @@
-"""MASIL as an entry of the benchmark (Khandelwal 2023): concepts are the prior, shots are the data.
+"""MASIL as this package has it: the learner that people use, as an entry of the benchmark.
 
-`masil` is the learner that people use. `masil-paper` and `nc-etf-cf` are rows of the paper's ablation: the same
-sessions on a projection that dot-regression has trained onto a simplex of the base classes alone, with concepts as the
-prior of the shots, and with concepts alone.
+Concepts are the prior and shots are the data. The paper's own pipeline is in `masil_paper`.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, final
+from typing import Any, final
 
 import torch
 from torch import Tensor
 
-from masil.learner import TRAINED_BALANCE, Masil
+from masil.learner import TRAINED_BALANCE, Masil, refuse_aim_of_trained
 from masil.methods.method import Geometry, Keeps, Method, Queries, Samples, Task, state
-from masil.methods.nc_fscil import MASIL, NcFscil
+from masil.methods.nc_fscil import MASIL
 
 # Parameters of the learner that a benchmark decides: it gives activations, and all of them on the processor.
 OURS = {"backbone", "weights", "crops", "side", "device", "seed"}
 
 
-@dataclass(kw_only=True)
-class _Learner(Method):
-    """A method that is a `Masil` on activations."""
-
-    citation = MASIL
-    keeps = Keeps.MEANS | Keeps.WEIGHTS
-    learner: Masil = state()
-
-    def learn(self, shots: Samples) -> None:
-        """Induce the new classes' vectors."""
-        self.learner.learn(shots.activations, shots.labels.tolist())
-
-    def predict(self, queries: Queries) -> Tensor:
-        """Give the class of the nearest vector."""
-        return torch.as_tensor(self.learner.predict(queries.activations), dtype=torch.int64)
-
-    def geometry(self, queries: Queries) -> Geometry:
-        """Give embeddings and class vectors."""
-        return self.learner.base_.embed(queries.activations), self.learner.memory_.vectors
-
-    def remarks(self) -> dict[str, Any]:
-        """Give the mean cosine between concepts, as they are and centred: the paper's table of them."""
-        bank = self.learner.base_.bank
-        if bank.v < 2:
-            return {}
-        return {"concept_cosine": {"plain": bank.mean_cosine(), "centred": bank.mean_cosine(centred=True)}}
-
-
 @final
 @dataclass(kw_only=True, init=False)
-class MasilMethod(_Learner):
+class MasilMethod(Method):
     """The learner that people use, on activations made elsewhere; its parameters are those of `Masil`."""
 
     name = "masil"
-    title = "MASIL"
-    ablation_row = "MASIL"
+    title = "MASIL (this package)"
+    citation = MASIL
+    keeps = Keeps.MEANS | Keeps.WEIGHTS
     chosen: Mapping[str, Any] = field(init=False, repr=False)
+    learner: Masil = state()
 
     def __init__(self, **parameters: Any) -> None:
         self.chosen = parameters
@@ -76,52 +47,37 @@ class MasilMethod(_Learner):
 
     def fit(self, base: Samples, task: Task) -> None:
         """Whiten, name the base classes, and factorise the concept bank."""
-        self.learner = self._new(task).fit(base.activations, base.labels.tolist())
+        learner = self._new(task)
+        self.learner = learner.fit(base.activations, base.labels.tolist(), confidence=False, like=task.protocol)
+
+    def learn(self, shots: Samples) -> None:
+        """Induce the new classes' vectors."""
+        self.learner.learn(shots.activations, shots.labels.tolist())
+
+    def predict(self, queries: Queries) -> Tensor:
+        """Give the class of the nearest vector."""
+        return torch.as_tensor(self.learner.predict(queries.activations), dtype=torch.int64)
+
+    def scores(self, queries: Queries) -> Tensor:
+        """Give cosines, less what the learner's own balance takes off."""
+        z, vectors = self.geometry(queries)
+        return z @ vectors.T - self.learner.offsets_
+
+    def geometry(self, queries: Queries) -> Geometry:
+        """Give embeddings and class vectors."""
+        return self.learner.base_.embed(queries.activations), self.learner.memory_.vectors
+
+    def remarks(self) -> dict[str, Any]:
+        """Give the strength of balance, if chosen, and the mean cosine of concepts: the paper's table of them."""
+        bank = self.learner.base_.bank
+        chosen = {} if self.learner.aim is None else {"strength of balance": self.learner.balance_}
+        if bank.v < 2:
+            return chosen
+        return {"concept_cosine": {"plain": bank.mean_cosine(), "centred": bank.mean_cosine(centred=True)}, **chosen}
 
     def _new(self, task: Task) -> Masil:
-        balance = TRAINED_BALANCE if task.adapted else 1.0
-        return Masil(backbone=None, **{"balance": balance, "seed": task.seed, **self.chosen})
-
-
-@dataclass(kw_only=True)
-class _OnTrainedFrame(_Learner):
-    """MASIL's sessions on a projection that dot-regression has trained onto a simplex of the base classes alone."""
-
-    alpha: ClassVar[float | Literal["auto"]]
-    steps: int = 300
-    lr: float = 0.25
-
-    def parameters(self, task: Task) -> dict[str, Any]:
-        """Give those of the projection's training, and of the learner behind it."""
-        return {**super().parameters(task), **MasilMethod(**self._chosen()).parameters(task)}
-
-    def _chosen(self, **trained: Any) -> dict[str, Any]:
-        return {"alpha": self.alpha, "power": 1.0, "balance": 0.0, **trained}
-
-    def fit(self, base: Samples, task: Task) -> None:
-        """Train the projection, then factorise the bank."""
-        g, vectors = NcFscil(steps=self.steps, lr=self.lr).fit_base_frame(base, task.seed)
-        inner = MasilMethod(**self._chosen(embedding=g, class_vectors=vectors))
-        inner.fit(base, task)
-        self.learner = inner.learner
-
-
-@final
-@dataclass(kw_only=True)
-class NcEtfCf(_OnTrainedFrame):
-    """Concepts alone: the induced vectors stay as they are."""
-
-    name = "nc-etf-cf"
-    title = "NC + ETF loss + CF"
-    ablation_row = "NC + ETF loss + CF"
-    alpha = math.inf
-
-
-@final
-@dataclass(kw_only=True)
-class MasilPaper(_OnTrainedFrame):
-    """Concepts as the prior and shots as the data, all of it behind the learnt projection."""
-
-    name = "masil-paper"
-    title = "MASIL, to the paper's letter"
-    alpha = "auto"
+        aim = self.chosen.get("aim")
+        if task.adapted:
+            refuse_aim_of_trained(aim)
+        usual = {} if aim is not None else {"balance": TRAINED_BALANCE if task.adapted else 1.0}
+        return Masil(backbone=None, **{**usual, "seed": task.seed, **self.chosen})

@@ -88,8 +88,8 @@ class Method(ABC):
     trains: ClassVar[Literal["nothing", "head", "network"]] = "nothing"  # in a session
     keeps: ClassVar[Keeps] = Keeps.MEANS
     needs_total: ClassVar[bool] = False  # must know in advance how many classes will ever come
+    needs_own_base: ClassVar[bool] = False  # it is its base session: of a shared backbone it would make nothing new
     published: ClassVar[Published] = {}  # parameters that its authors give for a data set
-    ablation_row: ClassVar[str | None] = None  # in the table of MASIL's ablation
 
     @classmethod
     def accepts(cls) -> frozenset[str]:
@@ -120,6 +120,10 @@ class Method(ABC):
     def predict(self, queries: Queries) -> Tensor:
         """Give a class among those taught so far for each query, int64 [n]."""
 
+    def scores(self, queries: Queries) -> Tensor | None:
+        """Give a number for each class taught so far, [n k], the largest of which wins, where the method has such."""
+        return None
+
     def geometry(self, queries: Queries) -> Geometry | None:
         """Give unit embeddings and unit class vectors, where the method compares such."""
         return None
@@ -130,7 +134,20 @@ class Method(ABC):
 
 
 @dataclass(kw_only=True)
-class NearestVector(Method):
+class LargestScore(Method):
+    """A method that gives every class a score; the largest wins."""
+
+    @abstractmethod
+    def scores(self, queries: Queries) -> Tensor:
+        """Give a score for each class taught so far, [n k]."""
+
+    def predict(self, queries: Queries) -> Tensor:
+        """Give the class with the largest score."""
+        return self.scores(queries).argmax(1)
+
+
+@dataclass(kw_only=True)
+class NearestVector(LargestScore):
     """A method that compares embeddings with class vectors by cosine; what differs is where the two come from."""
 
     vectors: Tensor = state()  # [k d'], of the classes taught so far
@@ -143,7 +160,12 @@ class NearestVector(Method):
         """Give embeddings and class vectors at unit length."""
         return functional.normalize(self.embed(queries)), functional.normalize(self.vectors)
 
-    def predict(self, queries: Queries) -> Tensor:
-        """Give the class whose vector has the largest cosine."""
+    def scores(self, queries: Queries) -> Tensor:
+        """Give the cosine to each class's vector."""
         z, vectors = self.geometry(queries)
-        return (z @ vectors.T).argmax(1)
+        return z @ vectors.T
+
+
+def centred_units(activations: Tensor, centre: Tensor) -> Tensor:
+    """Give activations [n d] at unit length once `centre` [d], what all unit activations share, is taken off them."""
+    return functional.normalize(functional.normalize(activations.float()) - centre)

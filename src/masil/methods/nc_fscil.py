@@ -16,43 +16,54 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from masil.collapse import Projection, class_means, cosine_cross_entropy, dot_regression, simplex_etf
+from masil.methods.descent import Descends
 from masil.methods.method import Geometry, Keeps, NearestVector, Published, Queries, Samples, Task, state
 from masil.protocol import Protocol
-from masil.training import FrameLoss, Recipe, shuffled_batches
+from masil.training import FrameLoss, Recipe, balanced_batches, shuffled_batches
 
 FEATURES = 512  # of the embeddings, if that is room enough for the frame
+PROBED = 512  # rows in each of four batches by which a descent is judged
 HIDDEN = 1024  # the original's width for a ResNet-18; wider backbones get no more
 MASIL = "Khandelwal, MASIL: Maximum Separable Class Representation for Few Shot Class Incremental Learning, 2023"
 
 
 @dataclass(kw_only=True)
-class FineTuned(NearestVector):
+class FineTuned(Descends, NearestVector):
     """Train g and, where they are not a frame, the class vectors; the rates are NC-FSCIL's.
 
     Its base rate is that of CIFAR-100 and miniImageNet, where it trains from a random start, as g does here. In session
-    i each mean of an earlier novel class is replayed i times, or once if not `repeat`.
+    i each mean of an earlier novel class is replayed i times, or once if not `repeat`. `mixed` and `even` are what it
+    does on CIFAR-100 alone.
     """
 
     trains = "head"
     keeps = Keeps.MEANS | Keeps.WEIGHTS
     published: ClassVar[Published] = {
-        "cifar100": {"session_lr": 0.25, "repeat": False},
-        "miniimagenet": {"session_lr": 0.025},
+        "cifar100": {
+            "repeat": False,
+            "session_steps": (50, 75, 100, 120, 140, 160, 200, 200),
+            "mixed": 0.75,
+            "even": True,
+        },
+        "miniimagenet": {"session_steps": tuple(range(100, 171, 10))},
+        "cub200": {"session_steps": tuple(range(105, 151, 5))},
     }
     term: ClassVar[str]  # of `FrameLoss`
     framed: ClassVar[bool]
+    tried = {"session_lr": (0.05, 0.25, 0.025, 0.005)}  # noqa: RUF012
 
     steps: int = 300
     lr: float = 0.25
-    session_steps: int = 100
-    session_lr: float = 0.05
+    session_steps: int | tuple[int, ...] = 100  # of every session, or of each; the last holds for all that follow
+    session_lr: float | None = None  # the authors' is .25 on CIFAR-100, .025 on miniImageNet and .05 on CUB-200
     repeat: bool = True
+    mixed: float = 0.0  # share of a session's batches whose embeddings are averaged with others of the batch
+    even: bool = False  # weigh classes in a session's batch alike, whatever their number of rows
     g: Projection = state()
     scale: float = state()  # activations are divided by it
     memory: Tensor = state()  # [k d], one mean of activations for each class
     base: int = state()  # base classes
     sessions: int = state()  # since the base session
-    generator: torch.Generator = state()
 
     def base_session(self, usual: Recipe, protocol: Protocol) -> Recipe:
         """Train the projection through the whole network, as the authors do."""
@@ -65,22 +76,13 @@ class FineTuned(NearestVector):
 
     def fit(self, base: Samples, task: Task) -> None:
         """Train from a random start, batches of 512, the rate falling to 1 % along a cosine."""
+        self.choose(base, task)
         self._start(base, task.protocol.classes, task.seed)
         if task.own and task.trained is not None and task.trained.projection is not None:
             self.g, self.scale = copy.deepcopy(task.trained.projection), 1.0
             self.vectors = task.trained.class_vectors if task.trained.frame is None else task.trained.frame
         else:
             self._train(base.activations, base.labels, self.steps, self.lr, base=True)
-
-    def fit_base_frame(self, base: Samples, seed: int) -> tuple[Projection, Tensor]:
-        """Train on a frame of the base classes alone; give g of activations as they are, and the frame."""
-        self._start(base, int(base.labels.max()) + 1, seed)
-        self._train(base.activations, base.labels, self.steps, self.lr, base=True)
-        g = copy.deepcopy(self.g)
-        for layer in (g.layers[0], g.skip):
-            assert isinstance(layer, nn.Linear)
-            layer.weight.data /= self.scale
-        return g, self.vectors
 
     def learn(self, shots: Samples) -> None:
         """Fine-tune on the shots and the means of every earlier class, batches of 64."""
@@ -92,7 +94,8 @@ class FineTuned(NearestVector):
         times = self.sessions if self.repeat else 1
         replayed = torch.cat([torch.arange(self.base), torch.arange(self.base, known).repeat(times)])
         rows, labels = torch.cat([self.memory[replayed], shots.activations]), torch.cat([replayed, shots.labels])
-        self._train(rows, labels, self.session_steps, self.session_lr)
+        plan = (self.session_steps,) if isinstance(self.session_steps, int) else self.session_steps
+        self._train(rows, labels, plan[min(self.sessions, len(plan)) - 1], self.value("session_lr"))
         self.memory = torch.cat([self.memory, means])
 
     def embed(self, queries: Queries) -> Tensor:
@@ -125,24 +128,50 @@ class FineTuned(NearestVector):
 
     def _train(self, rows: Tensor, labels: Tensor, steps: int, lr: float, *, base: bool = False) -> None:
         vectors = self.vectors if self.framed else nn.Parameter(self.vectors)
-        learnt = [*self.g.requires_grad_(True).parameters(), *([] if self.framed else [vectors])]
-        optimiser = torch.optim.SGD(learnt, lr, momentum=0.9, weight_decay=5e-4)
-        warmup, batch = (0.05, 512) if base else (0.0, 64)
-        rate = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: _rate(step / steps, warmup))
+        learnt = [*self.g.parameters(), *([] if self.framed else [vectors])]
         seen = len(self.vectors) if base else int(labels.max()) + 1
-        for chosen in shuffled_batches(len(rows), batch, steps, self.generator):
-            z = self.g(rows[chosen] / self.scale)
-            if self.term == "dot-regression":
-                loss = dot_regression(z, vectors[labels[chosen]])
-            else:
-                loss = cosine_cross_entropy(z, vectors[:seen], labels[chosen])
-            optimiser.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimiser.step()
-            rate.step()
-        self.g.requires_grad_(False)
+        # Judged on as many rows of every class: features that collapse onto the new classes please their many rows.
+        few = torch.cat(list(balanced_batches(labels, PROBED, 4, torch.Generator().manual_seed(0))))
+
+        def loss(chosen: Tensor, mixing: bool = False) -> Tensor:
+            z, y = self.g(rows[chosen] / self.scale), labels[chosen]
+            if self.term == "cross-entropy":
+                return cosine_cross_entropy(z, vectors[:seen], y)
+            return self._session_loss(z, vectors, y) if mixing else dot_regression(z, vectors[y])
+
+        def train(lr: float) -> None:
+            for tensor in learnt:
+                tensor.requires_grad_(True)
+            optimiser = torch.optim.SGD(learnt, lr, momentum=0.9, weight_decay=5e-4)
+            warmup, batch = (0.05, 512) if base else (0.0, 64)
+            rate = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: _rate(step / steps, warmup))
+            for chosen in shuffled_batches(len(rows), batch, steps, self.generator):
+                optimiser.zero_grad()
+                loss(chosen, mixing=not base).backward()  # type: ignore[no-untyped-call]
+                optimiser.step()
+                rate.step()
+            for tensor in learnt:
+                tensor.requires_grad_(False)
+
+        self.steadily(learnt, train, lambda: loss(few), lr)
         if not self.framed:
             self.vectors = functional.normalize(vectors.detach())
+
+    def _session_loss(self, z: Tensor, vectors: Tensor, labels: Tensor) -> Tensor:
+        """Give dot-regression to targets of length √(γ/n_y), n_y rows of the class in the batch, γ their mean.
+
+        Where embeddings are mixed, the whole batch is averaged with a permutation of itself, and both labels count.
+        """
+        counts = torch.bincount(labels)
+        length = ((counts > 0).sum().reciprocal() * len(labels) / counts[labels]).sqrt() if self.even else None
+        if float(torch.rand((), generator=self.generator)) < self.mixed:
+            order = torch.randperm(len(labels), generator=self.generator)
+            z = (z + z[order]) / 2
+            terms = [(labels, length), (labels[order], None if length is None else length[order])]
+        else:
+            terms = [(labels, length)]
+        losses = [_to_targets(z, vectors[target], lengths) for target, lengths in terms]
+        return torch.stack(losses).mean()
 
 
 @final
@@ -157,7 +186,6 @@ class NcFscil(FineTuned):
         "Learning, ICLR 2023"
     )
     differs = "The original trains its backbone with this loss; on a shared backbone the projection alone is trained."
-    ablation_row = "NC + ETF loss"
     needs_total = True
     term = "dot-regression"
     framed = True
@@ -171,7 +199,6 @@ class NcCe(FineTuned):
     name = "nc-ce"
     title = "NC + CE"
     citation = MASIL
-    ablation_row = "NC + CE"
     needs_total = True
     term = "cross-entropy"
     framed = True
@@ -185,9 +212,14 @@ class LearnableCe(FineTuned):
     name = "learnable-ce"
     title = "Learnable + CE"
     citation = MASIL
-    ablation_row = "Learnable + CE"
     term = "cross-entropy"
     framed = False
+
+
+def _to_targets(z: Tensor, vectors: Tensor, lengths: Tensor | None) -> Tensor:
+    """Give 5 · mean (⟨ẑ, ℓ m_y⟩ − ℓ)², the dot-regression to targets of length ℓ: the errors are weighed by ℓ²."""
+    errors = ((functional.normalize(z) * vectors).sum(1) - 1).square()
+    return 5 * (errors if lengths is None else lengths.square() * errors).mean()
 
 
 def _rate(done: float, warmup: float) -> float:

@@ -8,6 +8,7 @@ batch norms keep their statistics: a few shots would ruin them.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterable
 from typing import Any, final
 
@@ -23,27 +24,19 @@ from masil.training import shuffled_batches
 CHUNK = 512  # rows run through the block at once
 
 
-@final
-class UpToLastBlock(Backbone):
-    """The frozen part of a ResNet: pixels to the input of its last block [n c h w], flattened."""
+class Cut(Backbone):
+    """A frozen network that is stopped early: pixels to maps of one `shape` [c h w] >= 0, flattened."""
 
-    def __init__(self, backbone: Backbone) -> None:
-        super().__init__(f"{backbone.name} up to its last block", 1, backbone.framing, backbone.mean, backbone.std)
+    shape: tuple[int, ...]
+
+    def __init__(self, backbone: Backbone, where: str) -> None:
+        super().__init__(f"{backbone.name} {where}", 1, backbone.framing, backbone.mean, backbone.std)
         self.whole = backbone
+        self.where = where
         side = backbone.framing.crop
         with torch.no_grad():
             self.shape = tuple(self.maps(backbone.preprocess(torch.zeros(1, 3, side, side))).shape[1:])
-        self.features = int(torch.tensor(self.shape).prod())
-
-    def maps(self, x: Tensor) -> Tensor:
-        """Run all but the last block."""
-        stages = last_stage(self.whole)
-        x = self.whole.maxpool(torch.relu(self.whole.bn1(self.whole.conv1(x))))  # type: ignore[operator]
-        for name in self.whole.stages[:-1]:  # type: ignore[index]
-            x = self.whole.get_submodule(str(name))(x)
-        for block in list(stages)[:-1]:
-            x = block(x)
-        return x
+        self.features = math.prod(self.shape)
 
     def forward(self, x: Tensor) -> Tensor:
         """Give the maps in rows [n c·h·w]."""
@@ -51,27 +44,123 @@ class UpToLastBlock(Backbone):
 
     def config(self) -> dict[str, Any]:
         """Say where the network was cut."""
-        return {**self.whole.config(), "cut": "before the last block"}
+        return {**self.whole.config(), "cut": self.where}
+
+
+@final
+class UpToLastBlock(Cut):
+    """A ResNet without its last block, or without its last stage: what sessions leave as it is."""
+
+    def __init__(self, backbone: Backbone, *, stage: bool = False) -> None:
+        stages = last_stage(backbone)
+        self.kept = 0 if stage else len(stages) - 1  # blocks of the last stage
+        super().__init__(backbone, "before the last stage" if stage else "before the last block")
+
+    def maps(self, x: Tensor) -> Tensor:
+        """Run all that is frozen."""
+        x = self.whole.maxpool(torch.relu(self.whole.bn1(self.whole.conv1(x))))  # type: ignore[operator]
+        for name in self.whole.stages[:-1]:  # type: ignore[index]
+            x = self.whole.get_submodule(str(name))(x)
+        for block in list(last_stage(self.whole))[: self.kept]:
+            x = block(x)
+        return x
+
+
+@final
+class LastMaps(Cut):
+    """Any backbone before its pooling: the last feature map, averaged down to at most `side` × `side` places."""
+
+    def __init__(self, backbone: Backbone, side: int) -> None:
+        self.side = side
+        super().__init__(backbone, f"maps of {side} x {side}")
+
+    def maps(self, x: Tensor) -> Tensor:
+        """Run all but the pooling over all places."""
+        maps = self.whole.maps(x)
+        h, w = (averages(int(places), self.side).to(maps) for places in maps.shape[2:])
+        return h @ maps @ w.T
+
+
+@final
+class Turned(Backbone):
+    """A backbone that sees every image turned by so many quarters of a circle."""
+
+    def __init__(self, backbone: Backbone, quarters: int) -> None:
+        name = f"{backbone.name} turned by {90 * quarters}"
+        super().__init__(name, backbone.features, backbone.framing, backbone.mean, backbone.std)
+        self.whole = backbone
+        self.quarters = quarters
+
+    def maps(self, x: Tensor) -> Tensor:
+        """Run the backbone on turned pixels."""
+        return self.whole.maps(self._turned(x))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Give the activations of turned pixels."""
+        activations: Tensor = self.whole(self._turned(x))
+        return activations
+
+    def config(self) -> dict[str, Any]:
+        """Say by how much images are turned."""
+        return {**self.whole.config(), "quarters": self.quarters}
+
+    def _turned(self, x: Tensor) -> Tensor:
+        for _ in range(self.quarters):
+            x = x.transpose(2, 3).flip(2)  # a quarter, in operations that can be exported to ONNX
+        return x
+
+
+def averages(places: int, most: int) -> Tensor:
+    """Give the matrix [m places] that averages a line of places down to m <= `most`, as adaptive pooling does.
+
+    A product, unlike adaptive pooling, can be exported to ONNX whatever the sizes.
+    """
+    m = min(places, most)
+    rows = torch.zeros(m, places)
+    for row in range(m):
+        first, last = row * places // m, -(-(row + 1) * places // m)
+        rows[row, first:last] = 1 / (last - first)
+    return rows
 
 
 @final
 class LastBlock(nn.Module):
-    """A copy of a ResNet's last block, to be trained; rows of its input [n c·h·w] become activations [n d]."""
+    """A copy of what `UpToLastBlock` leaves out, to be trained; rows of its input [n c·h·w] become activations [n d].
 
-    def __init__(self, backbone: Backbone, shape: tuple[int, ...]) -> None:
+    It stays in evaluation mode: batch norms keep their statistics.
+    """
+
+    def __init__(self, backbone: Backbone, shape: tuple[int, ...], *, stage: bool = False) -> None:
         super().__init__()
         self.shape = shape
-        self.block = copy.deepcopy(list(last_stage(backbone))[-1]).requires_grad_(True).eval()
+        stages = list(last_stage(backbone))
+        block = nn.Sequential(*stages) if stage else stages[-1]
+        self.block = copy.deepcopy(block).requires_grad_(True).eval()
+
+    def maps(self, rows: Tensor) -> Tensor:
+        """Run the block alone, [n d h w]."""
+        maps: Tensor = self.block(rows.reshape(len(rows), *self.shape))
+        return maps
 
     def forward(self, rows: Tensor) -> Tensor:
         """Run the block and average over places."""
-        maps = self.block(rows.reshape(len(rows), *self.shape))
-        return functional.adaptive_avg_pool2d(maps, 1).flatten(1)
+        return functional.adaptive_avg_pool2d(self.maps(rows), 1).flatten(1)
 
     @torch.no_grad()
     def run(self, rows: Tensor) -> Tensor:
-        """Give activations without gradients, a chunk at a time."""
-        return torch.cat([self(chunk) for chunk in torch.split(rows, CHUNK)]) if len(rows) else self(rows)
+        """Give activations without gradients, a chunk at a time: from the processor, by way of the block's device."""
+        device = next(self.parameters()).device
+        chunks = torch.split(rows, CHUNK) if len(rows) else [rows]
+        return torch.cat([self(chunk.to(device)).cpu() for chunk in chunks])
+
+
+def fresh_copy(backbone: Backbone) -> Backbone:
+    """Give a network of the same shape that knows nothing yet, its weights drawn from torch's global generator."""
+    network = copy.deepcopy(backbone).requires_grad_(True)
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d | nn.Linear | nn.BatchNorm2d):
+            module.reset_parameters()
+    return network
 
 
 def last_stage(backbone: Backbone) -> nn.Sequential:
@@ -88,10 +177,16 @@ def last_stage(backbone: Backbone) -> nn.Sequential:
 
 @final
 class FrozenPart:
-    """Gives images as rows that enter the last block, each image run once and stored."""
+    """Gives images as rows of a network that is cut, by default before its last block; each is run once and stored."""
 
-    def __init__(self, backbone: Backbone, device: str, store: ActivationStore | None = None) -> None:
-        self.network = UpToLastBlock(backbone).eval().requires_grad_(False)
+    def __init__(
+        self,
+        backbone: Backbone,
+        device: str,
+        store: ActivationStore | None = None,
+        cut: Callable[[Backbone], Cut] = UpToLastBlock,
+    ) -> None:
+        self.network = cut(backbone).eval().requires_grad_(False)
         self.device = device
         self.store = ActivationStore() if store is None else store
 

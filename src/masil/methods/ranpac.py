@@ -12,8 +12,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from masil.collapse import class_means
 from masil.errors import InputError
-from masil.methods.method import Keeps, Method, Queries, Samples, Task, state
+from masil.methods.calibration import scatter, similarity
+from masil.methods.method import Keeps, LargestScore, Queries, Samples, Task, state
+from masil.methods.tuning import Chooses
+from masil.protocol import place_in_class
 
 RIDGES: tuple[float, ...] = tuple(10.0 ** (step / 2) for step in range(-6, 7))  # in mean diagonals of the Gram matrix
 SAFE_RIDGE = 1.0  # where classes are too small to hold out an image
@@ -21,24 +25,17 @@ HELD_OUT = 5  # every fifth image of a class judges the ridge
 BLOCK = 4096  # rows widened at a time
 
 
-@final
 @dataclass(kw_only=True)
-class RanPAC(Method):
+class _RandomFeatures(LargestScore):
     """Score h = relu(â R) by hᵀ (G + ρ I)⁻¹ C, G the sum of the classes' second moments of h and C their means [m k].
 
     No image is kept: G and C are sums. The ridge ρ is chosen once, on base training images that are held out.
     """
 
-    name = "ranpac"
-    title = "RanPAC"
     citation = (
         "McDonnell et al., RanPAC: Random Projections and Pre-trained Models for Continual Learning, NeurIPS 2023"
     )
 
-    differs = (
-        "Every class weighs the same, whatever its number of images; 2,000 random features, not 10,000, for the sake "
-        "of small machines; the shared backbone, without the adapters of the original's first session."
-    )
     keeps = Keeps.MEANS | Keeps.COVARIANCE
 
     features: int = 2000
@@ -72,10 +69,77 @@ class RanPAC(Method):
         self.gram, self.means = self.gram + added, torch.cat([self.means, added_means])
         self.weights = ridge_weights(self.gram, self.means, self.ridge)
 
-    def predict(self, queries: Queries) -> Tensor:
-        """Give the class with the largest score."""
-        blocks = torch.split(queries.activations, BLOCK)
-        return torch.cat([(widened(rows, self.random) @ self.weights).argmax(1) for rows in blocks])
+    def scores(self, queries: Queries) -> Tensor:
+        """Give the regression's answers."""
+        return torch.cat(
+            [widened(rows, self.random) @ self.weights for rows in torch.split(queries.activations, BLOCK)]
+        )
+
+
+@final
+@dataclass(kw_only=True)
+class RanPAC(Chooses, _RandomFeatures):
+    """Features drawn from a calibrated Gaussian replace the shots of a new class, so that it has a width.
+
+    Its mean borrows 1 − `keep` from similar base classes, its covariance half of theirs and half of its shots'.
+    """
+
+    name = "ranpac"
+    title = "RanPAC"
+    differs = (
+        "The few-shot form of its authors (calibrated samples in place of shots), classes weighing alike, fewer random "
+        "features than 10,000 for small machines; no adapters."
+    )
+    tried = {"keep": (0.9, 0.75, 0.5)}  # noqa: RUF012
+
+    keep: float | None = None  # the authors' is .75 on CIFAR-100 and .9 on CUB-200; chosen on base classes if not given
+    samples: int = 800  # of a new class
+    base: Tensor = state()  # [b d], the base means
+    factors: list[Tensor] = state()  # of the base covariances
+    generator: torch.Generator = state()
+
+    def fit(self, base: Samples, task: Task) -> None:
+        """Regress on the base classes, and keep their means and covariances."""
+        self.choose(base, task)
+        super().fit(base, task)
+        unit = functional.normalize(base.activations.float())
+        self.base, self.factors = class_means(unit, base.labels), scatter(unit, base.labels)
+        self.generator = torch.Generator().manual_seed(task.seed)
+
+    def learn(self, shots: Samples) -> None:
+        """Draw features of the new classes, and add their moments."""
+        known = len(self.means)
+        unit = functional.normalize(shots.activations.float())
+        means = class_means(unit, shots.labels, known)
+        shares = similarity(means, self.base)
+        centres = torch.lerp(shares @ self.base, means, self.value("keep"))
+        rows = [
+            gaussian(centre, [(share / 2).sqrt() * other for share, other in zip(row, self.factors, strict=True)]
+                     + [own / 2**0.5], self.samples, self.generator)
+            for centre, row, own in zip(centres, shares, scatter(unit, shots.labels, known), strict=True)
+        ]  # fmt: skip
+        labels = torch.arange(known, known + len(means)).repeat_interleave(self.samples)
+        super().learn(Samples(torch.cat(rows), labels=labels))
+
+
+@final
+@dataclass(kw_only=True)
+class PlainRanPAC(_RandomFeatures):
+    """The shots themselves are added."""
+
+    name = "ranpac-plain"
+    title = "RanPAC (shots alone)"
+    differs = (
+        "Every class weighs the same, whatever its number of images; 2,000 random features, not 10,000, for the sake "
+        "of small machines; the shared backbone, without the adapters of the original's first session."
+    )
+
+
+def gaussian(centre: Tensor, factors: list[Tensor], count: int, generator: torch.Generator) -> Tensor:
+    """Draw `count` rows of N(centre, Σ Fᵀ F), negative entries cut off: activations have none."""
+    stacked = torch.cat(factors)
+    noise = torch.randn(count, len(stacked), generator=generator) @ stacked
+    return (centre + noise).clamp_min(0)
 
 
 def widened(activations: Tensor, R: Tensor) -> Tensor:
@@ -108,13 +172,3 @@ def best_ridge(gram: Tensor, means: Tensor, held: Tensor, labels: Tensor) -> flo
     targets = functional.one_hot(labels, len(means)).float()
     errors = [float((held @ ridge_weights(gram, means, ridge) - targets).square().mean()) for ridge in RIDGES]
     return RIDGES[min(range(len(RIDGES)), key=errors.__getitem__)]
-
-
-def place_in_class(labels: Tensor) -> Tensor:
-    """Give each row's place among the rows of its class: 0, 1, …"""
-    order = labels.argsort(stable=True)
-    counts = torch.bincount(labels)
-    starts = torch.repeat_interleave(counts.cumsum(0) - counts, counts)
-    places = torch.empty_like(labels)
-    places[order] = torch.arange(len(labels)) - starts
-    return places

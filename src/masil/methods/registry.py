@@ -10,30 +10,51 @@ from typing import Any
 
 from masil.errors import InputError, lookup, suggest
 from masil.methods.alice import Alice, AliceLoss
-from masil.methods.cec import Cec
-from masil.methods.d_cosine import DCosine
+from masil.methods.balanced import BALANCE_SUFFIX, balanced
+from masil.methods.c_fscil import CFscil
+from masil.methods.cec import Cec, CecHeadOnly
+from masil.methods.closer import Closer, CloserLoss
+from masil.methods.d_cosine import DCosine, DCosineCentred
 from masil.methods.d_negcosine import DNegCosine
+from masil.methods.data_free_replay import DataFreeReplay
+from masil.methods.deep_emd import DeepEmd
+from masil.methods.deep_inv import DeepInv
+from masil.methods.dsn import Dsn
 from masil.methods.eeil import EEIL
 from masil.methods.fact import Fact, FactLoss
-from masil.methods.fecam import FeCAM
+from masil.methods.fecam import FeCAM, PlainFeCAM
 from masil.methods.fixed_classifier import FixedClassifier
-from masil.methods.icarl import ICaRL, ICaRLLoss, ICaRLNetwork
+from masil.methods.fscil_table import EEILInTables, ICaRLInTables, NCMInTables
+from masil.methods.icarl import ICaRL, ICaRLLoss
+from masil.methods.idlvq import Idlvq, IdlvqLoss
+from masil.methods.limit import Limit, LimitLoss
 from masil.methods.lucir import Lucir
-from masil.methods.masil import MasilMethod, MasilPaper, NcEtfCf
+from masil.methods.masil import MasilMethod
+from masil.methods.masil_paper import CfAsWritten, MasilAsWritten
+from masil.methods.metafscil import MetaFscil
 from masil.methods.method import Method
+from masil.methods.mgsvf import MgSvF
 from masil.methods.nc_fscil import LearnableCe, NcCe, NcFscil
-from masil.methods.ranpac import RanPAC
+from masil.methods.orco import OrCo
+from masil.methods.ranpac import PlainRanPAC, RanPAC
 from masil.methods.regularizer import Regularizer
-from masil.methods.teen import Teen
+from masil.methods.sppr import Sppr
+from masil.methods.ssfe import SsfeLoss, SsfeNet
+from masil.methods.synthesized import SynthesizedFeatures
+from masil.methods.teen import Teen, TunedTeen
+from masil.methods.topic import Topic, TopicLoss
 from masil.registry import Registry
 from masil.training import LOSSES
 
 _OWN: tuple[type[Method], ...] = (
-    MasilMethod, MasilPaper, NcEtfCf, NcFscil, NcCe, LearnableCe, DCosine, DNegCosine, FixedClassifier, Regularizer,
-    Cec, Teen, FeCAM, RanPAC, Alice, Fact, ICaRL, ICaRLNetwork, EEIL, Lucir,
+    MasilMethod, MasilAsWritten, CfAsWritten, NcFscil, NcCe, LearnableCe, DCosine, DCosineCentred, DNegCosine,
+    FixedClassifier, Regularizer, Cec, CecHeadOnly, Teen, TunedTeen, FeCAM, PlainFeCAM, RanPAC, PlainRanPAC, Alice,
+    Fact, ICaRL, EEIL, Lucir, ICaRLInTables, EEILInTables, NCMInTables, OrCo, Closer,
+    Topic, Idlvq, Sppr, SynthesizedFeatures, Limit, MetaFscil, CFscil,
+    DeepEmd, MgSvF, DeepInv, DataFreeReplay, SsfeNet, Dsn,
 )  # fmt: skip
 METHODS: Registry[type[Method]] = Registry("masil.methods", {method.name: method for method in _OWN})
-for _loss in (AliceLoss, FactLoss, ICaRLLoss):
+for _loss in (AliceLoss, CloserLoss, FactLoss, ICaRLLoss, IdlvqLoss, LimitLoss, SsfeLoss, TopicLoss):
     LOSSES[_loss.name] = _loss
 
 
@@ -58,7 +79,13 @@ def check_parameters(name: str, method: Callable[..., Method], parameters: Mappi
 
 
 def find_method(name: str) -> tuple[str, type[Method]]:
-    """Give a method's name in tables, and the method: one called `name`, or a class of a file, "my.py:SimpleShot"."""
+    """Give a method's name in tables, and the method: one called `name`, or a class of a file, "my.py:SimpleShot".
+
+    Either with "+balance" behind it is the method with its scores balanced.
+    """
+    if name.endswith(BALANCE_SUFFIX):
+        short, plain = find_method(name.removesuffix(BALANCE_SUFFIX))
+        return short + BALANCE_SUFFIX, balanced(plain)
     file, colon, attribute = name.rpartition(":")
     if not colon or not file.endswith(".py"):
         return name, lookup("method", name, METHODS)

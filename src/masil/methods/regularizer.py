@@ -1,9 +1,10 @@
 """Subspace regularisation: a novel class's weights are drawn into the span of the base classes' (Akyürek et al. 2022).
 
-All that is trained is a linear classifier, on centred activations of fixed length. Its loss is convex, so its minimum
-is found instead of approached.
+All that is trained is a linear classifier, on activations of fixed length. In the base session its loss is convex, so
+its minimum is found; a session descends as the authors do, and stops early as they do.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
@@ -11,79 +12,126 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from masil.collapse import class_means
-from masil.methods.method import Keeps, Method, Queries, Samples, Task, state
+from masil.methods.descent import Descends
+from masil.methods.method import Keeps, LargestScore, Queries, Samples, Task, centred_units, state
 from masil.training import minimise_convex
 
 SCALE = 16.0  # length of the activations, that of a ResNet's; the weights below are relative to it
+MOMENTUM = 0.9
+SMALL, PATIENCE, MOST = 1e-4, 10, 1000  # a session ends when the loss changes by less so often in a row, or at the most
 
 
 @final
 @dataclass(kw_only=True)
-class Regularizer(Method):
-    """Minimise ℓ(W) + Σ_old λ ‖w − w₀‖² + `novel` Σ_new ‖w − proj w‖² + ½ `decay` ‖W‖², proj onto base weights.
+class Regularizer(Descends, LargestScore):
+    """Minimise ℓ₁ + ℓ₂ + `old` ‖W_b − W⁰_b‖ + `earlier` ‖W_e − W⁰_e‖ + `novel` ‖W_n − proj W_n‖² + ½ `decay` ‖W‖².
 
-    ℓ is the cross-entropy of the session's shots and of one mean per earlier class. w₀ are a class's weights at the end
-    of the session that taught it; λ is `old` for base classes and `earlier` for novel ones of earlier sessions.
+    ℓ₁ is the mean cross-entropy of the shots and of an image of each base class, ℓ₂ that of an image of each earlier
+    novel class; W⁰ are weights at the end of the session that taught a class; proj is onto the base weights. The norms
+    are no squares: weights stay exactly where they are until something pulls harder than `old` or `earlier`.
     """
 
     name = "regularizer"
     title = "Regularizer"
     citation = "Akyürek et al., Subspace Regularizers for Few-Shot Class Incremental Learning, ICLR 2022"
-
     differs = (
-        "The original approaches the minimum by gradient descent and replays a stored image per class; here it is "
-        "found by L-BFGS, and the mean of a class's activations is replayed."
+        "The shared backbone; activations of one length, centred where the backbone was not trained on them; the image "
+        "of a class that is replayed is the one nearest to its mean, without augmentation."
     )
     trains = "head"
-    keeps = Keeps.MEANS | Keeps.WEIGHTS
+    keeps = Keeps.EXEMPLARS | Keeps.WEIGHTS
+    tried = {"lr": (0.002, 0.01, 0.05)}  # noqa: RUF012
 
     old: float = 0.2
     earlier: float = 0.1
     novel: float = 1.0
     decay: float = 5e-4
+    lr: float | None = None  # the authors' is .002, on longer activations
     centre: Tensor = state()  # [d]
     weights: Tensor = state()  # W [k d]
-    anchors: Tensor = state()  # w₀ [k d]
+    anchors: Tensor = state()  # W⁰ [k d]
     base: int = state()  # classes
     span: Tensor = state()  # [d r], an orthonormal basis of the base weights
-    memory: Tensor = state()  # [k d], one mean per class
+    memory: Tensor = state()  # [k d], one image per class
 
     def fit(self, base: Samples, task: Task) -> None:
         """Find the base classes' weights."""
+        self.choose(base, task)
         labels, self.base = base.labels, int(base.labels.max()) + 1
-        self.centre = functional.normalize(base.activations.float()).mean(0)
+        mean = functional.normalize(base.activations.float()).mean(0)
+        self.centre = torch.zeros_like(mean) if task.adapted else mean
         x, W = self._prepared(base.activations), torch.zeros(self.base, base.activations.shape[1])
         minimise_convex(W, lambda: functional.cross_entropy(x @ W.T, labels) + self.decay / 2 * W.square().sum())
         # Scores ignore what all rows of W share, so decay leaves none of it: k classes span k − 1 directions, and the
         # mean of their weights, which is rounding, is not one more.
-        self.weights, self.span, self.memory = W, basis(W - W.mean(0)), class_means(x, labels)
+        self.weights, self.span, self.memory = W, basis(W - W.mean(0)), nearest_to_mean(x, labels)
         self.anchors = W.clone()
 
     def learn(self, shots: Samples) -> None:
         """Find the weights of the new classes and let the others move a little."""
-        known = len(self.weights)
+        known, d = self.weights.shape
+        new = int(shots.labels.max()) + 1 - known
         x = self._prepared(shots.activations)
-        means = class_means(x, shots.labels, known)
-        rows, labels = torch.cat([self.memory, x]), torch.cat([torch.arange(known), shots.labels])
-        tie = torch.where(torch.arange(known) < self.base, self.old, self.earlier)[:, None]
-        W = torch.cat([self.weights, torch.zeros_like(means)])
+        first = torch.cat([x, self.memory[: self.base]])
+        first_labels = torch.cat([shots.labels, torch.arange(self.base)])
+        second, second_labels = self.memory[self.base :], torch.arange(self.base, known)
+        bound = d**-0.5
+        drawn = (2 * torch.rand(new, d, generator=self.generator) - 1) * bound
+        W = torch.cat([self.weights, drawn]).requires_grad_()
 
-        def loss() -> Tensor:
-            moved, outside = W[:known] - self.anchors, W[known:] - projected(W[known:], self.span)
-            pull = (tie * moved.square()).sum() + self.novel * outside.square().sum()
-            return functional.cross_entropy(rows @ W.T, labels) + pull + self.decay / 2 * W.square().sum()
+        def smooth() -> Tensor:
+            outside = W[known:] - projected(W[known:], self.span)
+            loss = functional.cross_entropy(first @ W.T, first_labels) + self.novel * outside.square().sum()
+            if len(second):
+                loss = loss + functional.cross_entropy(second @ W.T, second_labels)
+            return loss + self.decay / 2 * W.square().sum()
 
-        minimise_convex(W, loss)
-        self.anchors = torch.cat([self.anchors, W[known:].clone()])
-        self.weights, self.memory = W, torch.cat([self.memory, means])
+        self.steadily([W], lambda rate: self._descend(W, smooth, known, rate), smooth, self.value("lr"))
+        self.weights = W.detach()
+        self.anchors = torch.cat([self.anchors, self.weights[known:].clone()])
+        self.memory = torch.cat([self.memory, nearest_to_mean(x, shots.labels - known)])
 
-    def predict(self, queries: Queries) -> Tensor:
-        """Give the class with the largest product."""
-        return (self._prepared(queries.activations) @ self.weights.T).argmax(1)
+    def scores(self, queries: Queries) -> Tensor:
+        """Give the product with each class's weights."""
+        return self._prepared(queries.activations) @ self.weights.T
+
+    def _descend(self, W: Tensor, smooth: Callable[[], Tensor], known: int, lr: float) -> None:
+        """Take gradient steps of the smooth part; after each, the norms pull the old blocks back to their anchors."""
+        optimiser = torch.optim.SGD([W], lr, momentum=MOMENTUM)
+        blocks = ((slice(0, self.base), self.old), (slice(self.base, known), self.earlier))
+        before, calm = torch.inf, 0
+        for _ in range(MOST):
+            optimiser.zero_grad()
+            loss = smooth()
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
+            with torch.no_grad():
+                total = float(loss)
+                for rows, weight in blocks:
+                    W[rows] = self.anchors[rows] + pulled_back(W[rows] - self.anchors[rows], lr * weight)
+                    total += weight * float((W[rows] - self.anchors[rows]).norm())
+            calm = calm + 1 if abs(before - total) < SMALL else 0
+            before = total
+            if calm == PATIENCE:
+                return
 
     def _prepared(self, activations: Tensor) -> Tensor:
-        return SCALE * functional.normalize(functional.normalize(activations.float()) - self.centre)
+        return SCALE * centred_units(activations, self.centre)
+
+
+def pulled_back(moved: Tensor, by: float) -> Tensor:
+    """Give the proximal step of by · ‖·‖: the block gets shorter by `by`, and is 0 if it was no longer than that."""
+    share: Tensor = (1 - by / moved.norm().clamp_min(1e-12)).clamp_min(0)
+    return moved * share
+
+
+def nearest_to_mean(x: Tensor, labels: Tensor) -> Tensor:
+    """Give for each class 0 … k − 1 the row nearest to the mean of its rows, [k d]."""
+    chosen = []
+    for label in range(int(labels.max()) + 1):
+        rows = x[labels == label]
+        chosen.append(rows[(rows - rows.mean(0)).norm(dim=1).argmin()])
+    return torch.stack(chosen)
 
 
 def basis(W: Tensor) -> Tensor:

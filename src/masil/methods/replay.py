@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from masil.collapse import class_means
-from masil.methods.method import Samples
-from masil.training import LinearFeatures, minimise_by_sgd
+from masil.methods.descent import Descends
+from masil.methods.method import Keeps, Samples, Task, state
+from masil.training import BaseLoss, CosineLoss, LinearFeatures, train_map
 
 # Of a class, as in the class-incremental literature. The rows of the FSCIL tables had less: 400 of all base classes and
 # one of each novel class.
 EACH = 20
 SCALE = 16.0  # of the products with unit embeddings
-SESSION_STEPS, SESSION_BATCH, SESSION_RATE = 100, 128, 0.1
+STEPS, BATCH = 100, 128  # of a session
 
 
 @final
@@ -82,12 +83,54 @@ class ExpandingClassifier:
         return SCALE * self.embed(activations) @ self.rows.T + self.bias
 
 
-def train_session(
-    learnt: list[Tensor], loss: Callable[[Tensor], Tensor], rows: int, generator: torch.Generator, share: float = 1.0
-) -> None:
-    """Lower the loss of a session; `share` makes the steps smaller, for a last touch."""
-    rate = SESSION_RATE * share
-    minimise_by_sgd(learnt, loss, rows, steps=SESSION_STEPS, batch=SESSION_BATCH, rate=rate, generator=generator)
+@dataclass(kw_only=True)
+class Replay(Descends):
+    """Train a classifier on the base session and keep exemplars; sessions are the subclasses'."""
+
+    trains = "head"
+    keeps = Keeps.EXEMPLARS | Keeps.WEIGHTS
+    tried = {"lr": (0.1, 0.3, 0.03, 0.01)}  # noqa: RUF012
+    start_bias: ClassVar[float] = 0.0
+
+    exemplars: int = EACH
+    lr: float | None = None  # of a session
+    net: ExpandingClassifier = state()
+    memory: Exemplars = state()
+
+    def base_loss(self) -> BaseLoss:
+        """Give the loss of the base session."""
+        return CosineLoss(scale=SCALE)
+
+    def fit(self, base: Samples, task: Task) -> None:
+        """Train on the labels alone, then choose exemplars."""
+        self.choose(base, task)
+        self.net = self._base_classifier(base, task)
+        self.memory = Exemplars.empty(base.activations.shape[1], self.exemplars)
+        self.memory.add(base, self.net.embed)
+
+    def train_session(
+        self, learnt: list[Tensor], loss: Callable[[Tensor], Tensor], labels: Tensor, share: float = 1.0
+    ) -> None:
+        """Lower the loss of a session; `share` makes the steps smaller, for a last touch."""
+        self.descend(learnt, loss, labels, steps=STEPS, batch=BATCH, rate=share * self.value("lr"))
+
+    def _base_classifier(self, base: Samples, task: Task) -> ExpandingClassifier:
+        """Give the classifier after the base session.
+
+        Where the backbone was trained on these classes, there is nothing left for a map to learn, and activations are
+        not centred: the rows are those that came with the backbone, if it was trained with this loss, or the class
+        means. Otherwise a map of centred activations is trained with the loss.
+        """
+        if not task.adapted:
+            loss = self.base_loss()
+            g = train_map(base.activations, base.labels, loss, seed=task.seed)
+            return ExpandingClassifier(g, loss.class_vectors(int(base.labels.max()) + 1), self.start_bias)
+        g = LinearFeatures.identity(base.activations, centred=False)
+        unit = functional.normalize(g(base.activations))
+        common = unit.mean(0)
+        own = task.own and task.trained is not None
+        rows = task.trained.class_vectors if own and task.trained else class_means(unit, base.labels) - common
+        return ExpandingClassifier(g, rows, self.start_bias, common)
 
 
 def herd(z: Tensor, most: int) -> Tensor:

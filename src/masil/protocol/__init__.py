@@ -8,13 +8,14 @@ from masil.protocol.scores import (
     confusion_by_session,
     generalised_accuracy,
     harmonic_mean,
+    mean_and_interval,
     score_session,
-    spread,
     summarise,
 )
-from masil.protocol.sessions import Session, once, sessions
+from masil.protocol.sessions import Session, sessions
 from masil.protocol.splits import (
     Play,
+    by_class,
     class_folds,
     divide,
     first_of_each,
@@ -23,5 +24,6 @@ from masil.protocol.splits import (
     hold_out_count,
     place_in_class,
     pseudo_novel,
+    rehearse,
     some_of_each,
 )

@@ -1,16 +1,16 @@
 """Which classes come when: the base session, then `sessions` new ones of `way` classes with `shot` images each."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 import torch
 from torch import Tensor
 
 from masil.data import Dataset
-from masil.errors import InputError, suggest
-from masil.files import read_json
+from masil.errors import InputError
+from masil.storage import from_json, read_json
 
 
 @final
@@ -50,6 +50,11 @@ class Protocol:
         """All classes, base and novel."""
         return self.base_classes + self.sessions * self.way
 
+    @property
+    def novel_share(self) -> float:
+        """The share of novel ones among all classes."""
+        return 1 - self.base_classes / max(self.classes, 1)
+
     def labels(self, session: int) -> range:
         """The classes that `session` teaches."""
         if not 0 <= session <= self.sessions:
@@ -82,21 +87,11 @@ PROTOCOLS: Mapping[str, Protocol] = {
 
 def read_protocol(file: Path) -> Protocol:
     """Read a protocol: a JSON object with the fields of `Protocol`, where `dataset` is a name or a folder of photos."""
-    value: Any = read_json(file)
-    if not isinstance(value, dict):
-        raise InputError(
-            f"{file} should hold a table of values (dataset, base_classes, …), but holds a {type(value).__name__}."
-        )
-    known = [entry.name for entry in fields(Protocol)]
-    for name in value:
-        if name not in known:
-            raise InputError(f"{file}: a protocol has no '{name}'; {suggest(name, known)}")
-    values = {"name": file.stem, **value}
-    if missing := [name for name in known if name not in values and name != "order"]:
-        raise InputError(f"{file}: a protocol needs '{missing[0]}'.")
-    if values.get("order") is not None:
-        values["order"] = tuple(values["order"])
-    return Protocol(**values)
+    value = read_json(file)
+    try:
+        return from_json(Protocol, {"name": file.stem, **value} if isinstance(value, dict) else value, "protocol")
+    except InputError as error:
+        raise InputError(f"{file}: {error}") from error
 
 
 def cut_protocol(dataset: Dataset, folder: Path, *, base: int, way: int, shot: int) -> Protocol:

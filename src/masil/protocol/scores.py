@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import final
 
 import torch
-from scipy import special
 from torch import Tensor
 
 from masil.errors import InputError
@@ -121,8 +120,10 @@ def generalised_accuracy(by_session: Sequence[Sequence[float]], most: float) -> 
     return math.fsum((b - a) * (low + high) / 2 for a, b, low, high in steps) / most
 
 
-def spread(values: Sequence[float]) -> Spread:
+def mean_and_interval(values: Sequence[float]) -> Spread:
     """Summarise one figure over draws. With one value the deviation is unknown (NaN)."""
+    from scipy import special  # here, because to answer takes none of it
+
     n = len(values)
     if n == 0:
         raise InputError("There are no values to summarise.")

@@ -1,6 +1,6 @@
 """The stream of sessions: each has its own training data, nothing of the past, and the test set of all classes seen."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from masil.data import Dataset, Images
-from masil.errors import DataError, InputError, plural
+from masil.errors import DataError
 from masil.protocol.protocol import Protocol
 from masil.protocol.splits import by_class, draw_shots
+from masil.wording import plural
 
 
 @final
@@ -33,6 +34,8 @@ def sessions(protocol: Protocol, dataset: Dataset, draw: int | None = None) -> I
     """
     order = _order(protocol, dataset)
     names = [dataset.classes[label] for label in order]
+    if twice := [name for rank, name in enumerate(names) if name in names[:rank]]:
+        raise DataError(f"'{dataset.name}' has two classes called '{twice[0]}'; a class comes in one session.")
     train, test = (  # the positions of each class, in the order of the protocol
         [positions[label] for label in order]
         for positions in (by_class(images.labels, len(dataset.classes)) for images in (dataset.train, dataset.test))
@@ -62,21 +65,7 @@ def sessions(protocol: Protocol, dataset: Dataset, draw: int | None = None) -> I
                 test=ranked(dataset.test, torch.cat([test[label] for label in protocol.seen(number)])),
             )
 
-    return once(stream())
-
-
-def once(stream: Iterable[Session]) -> Iterator[Session]:
-    """Pass sessions on, refusing a class that an earlier one has taught."""
-    taught: dict[str, int] = {}
-    for session in stream:
-        for name in session.names:
-            if name in taught:
-                raise InputError(
-                    f"Session {session.number} teaches '{name}' again, which session {taught[name]} has taught; "
-                    "in a class-incremental stream a class comes in one session."
-                )
-        taught.update(dict.fromkeys(session.names, session.number))
-        yield session
+    return stream()
 
 
 def _order(protocol: Protocol, dataset: Dataset) -> list[int]:

@@ -5,7 +5,7 @@ return is made of the images they are given, and no test image can be among them
 own order, which stays as it is, because figures depend on it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -16,6 +16,9 @@ from torch import Tensor
 from masil.data import Dataset, Images
 from masil.errors import DataError, InputError
 from masil.protocol.protocol import Protocol
+
+REHEARSALS = 2  # divisions of the base classes that are averaged
+TESTS = 20  # images of a class that decide a rehearsal, at most
 
 
 def by_class(labels: Tensor, classes: int) -> list[Tensor]:
@@ -120,6 +123,18 @@ def divide(labels: Tensor, shots: int, novel: float, seed: int) -> Play:
         parts[role].append(positions[tests : tests + shots] if role == "shots" else positions[tests:])
     joined = {role: torch.cat(positions).sort().values for role, positions in parts.items()}
     return Play(tuple(sorted(order[playing:])), tuple(sorted(order[:playing])), **joined)
+
+
+def rehearse(labels: Tensor, shots: int, novel: float, seed: int) -> Iterator[Play]:
+    """Yield divisions in which about this share of the classes plays novel; none where classes or images are few."""
+    counts = torch.bincount(labels)
+    k = len(counts)
+    playing = min(max(1, round(novel * k)), k - 2)
+    if playing < 1 or int(counts.min()) < shots + 1:
+        return
+    for number in range(seed, seed + REHEARSALS):
+        play = divide(labels, shots, playing / k, number)
+        yield replace(play, test=play.test[first_of_each(labels[play.test], TESTS)])
 
 
 def held_out(images: Images, share: float, seed: int) -> tuple[Images, Images]:

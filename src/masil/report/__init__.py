@@ -1,56 +1,25 @@
 """Tables, figures and one HTML file of what was measured, beside what was published."""
 
-from masil.report.canvas import check_drawing, save
-from masil.report.facts import PublishedRow, published, published_ablation, published_concept_cosines
-from masil.report.figures_curves import Curve, Point, accuracy_by_session, accuracy_by_time, base_and_novel
-from masil.report.figures_geometry import collapse_by_epoch, confusion, cosines_by_session
+from masil.report.claims import Claim, claims
+from masil.report.figures import (
+    Curve,
+    Point,
+    accuracy_by_session,
+    accuracy_by_time,
+    base_and_novel,
+    collapse_by_epoch,
+    confusion,
+    cosines_by_session,
+)
+from masil.report.leaderboard import leaderboards
+from masil.report.measured import fault, select
+from masil.report.order import order_table
 from masil.report.page import html_report, write_report
 from masil.report.pictures import Picture, pictures
-from masil.report.provenance import fault
-from masil.report.render_html import html_table
-from masil.report.render_latex import latex_table
-from masil.report.render_markdown import markdown_table
-from masil.report.render_terminal import terminal_table
-from masil.report.results import read_results, result_name, results_latex, results_markdown, tables
-from masil.report.table import Cell, Column, Group, Row, Table
+from masil.report.published import PublishedRow, published, published_ablation, published_concept_cosines
+from masil.report.render import html_table, latex_table, markdown_table, terminal_table
+from masil.report.reproduction import reproduction_page, write_reproduction
+from masil.report.results import methods_markdown, read_results, result_name, results_latex, results_markdown, tables
+from masil.report.style import check_drawing, inline_svg, look, save
+from masil.report.table import Column, Group, Row, Table, Value, ranked
 from masil.report.tables import ablation_table, balance_table, concept_table, session_table
-
-__all__ = [
-    "Cell",
-    "Column",
-    "Curve",
-    "Group",
-    "Picture",
-    "Point",
-    "PublishedRow",
-    "Row",
-    "Table",
-    "ablation_table",
-    "accuracy_by_session",
-    "accuracy_by_time",
-    "balance_table",
-    "base_and_novel",
-    "check_drawing",
-    "collapse_by_epoch",
-    "concept_table",
-    "confusion",
-    "cosines_by_session",
-    "fault",
-    "html_report",
-    "html_table",
-    "latex_table",
-    "markdown_table",
-    "pictures",
-    "published",
-    "published_ablation",
-    "published_concept_cosines",
-    "read_results",
-    "result_name",
-    "results_latex",
-    "results_markdown",
-    "save",
-    "session_table",
-    "tables",
-    "terminal_table",
-    "write_report",
-]

@@ -1,38 +1,17 @@
-"""What a run record says in a table or a figure: its name, what distinguishes it, and figures over its draws."""
+"""Runs as a report speaks of them: names, what distinguishes them, how they are compared, how they were measured."""
 
-from __future__ import annotations
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
-from collections.abc import Iterable, Sequence
-from statistics import fmean, stdev
+from masil.benchmark import RunRecord, over_draws, parameters_now
+from masil.errors import InputError, lookup
+from masil.methods import BALANCE_SUFFIX, METHODS, Method, find_method
+from masil.protocol import PROTOCOLS, Spread
+from masil.report.published import TITLES
+from masil.wording import duration
 
-from masil.benchmark import DrawRecord, RunRecord
-from masil.errors import InputError
-from masil.report.facts import TITLES
-from masil.report.table import Cell
-
-# A method under the name by which the literature's tables know it; others are called as in `masil run --method`.
-NAMES = {
-    "alice": "ALICE",
-    "cec": "CEC",
-    "d-cosine": "D-Cosine",
-    "d-negcosine": "D-NegCosine",
-    "eeil": "EEIL",
-    "fact": "FACT",
-    "fecam": "FeCAM",
-    "fixed-classifier": "Fixed classifier",
-    "icarl": "iCaRL",
-    "learnable-ce": "Learnable + CE",
-    "lucir": "NCM (LUCIR)",
-    "masil": "MASIL",
-    "masil-paper": "MASIL, to the paper's letter",
-    "nc-ce": "NC + CE",
-    "nc-etf-cf": "NC + ETF loss + CF",
-    "nc-fscil": "NC-FSCIL",
-    "ranpac": "RanPAC",
-    "regularizer": "Regularizer",
-    "teen": "TEEN",
-}
-SERIES = ("accuracy", "base", "novel", "harmonic_mean")
+OURS = "masil"  # the method that others are compared with, where nothing else is said
 
 
 def title_of(protocol: str) -> str:
@@ -41,60 +20,81 @@ def title_of(protocol: str) -> str:
 
 
 def name_of(method: str) -> str:
-    """Give a method's name as the literature writes it."""
-    return NAMES.get(method, method)
+    """Give a method's name as the literature's tables write it; one that is not known here is called as it is."""
+    known = known_method(method)
+    return method if known is None else known.title
 
 
-def detail_of(record: RunRecord) -> str:
-    """Say what else than its method distinguishes a run: backbone, where its weights are from, and the draws."""
-    return ", ".join(filter(None, [_detail(record, record.recipe), _particulars(record)]))
+def known_method(name: str) -> type[Method] | None:
+    """Give a method of this package by its name in a run, with its scores balanced where the name says so."""
+    return find_method(name)[1] if name.removesuffix(BALANCE_SUFFIX) in METHODS else None
+
+
+def base_of(record: RunRecord) -> str:
+    """Say what the methods of a comparison share: backbone, base session and views.
+
+    A method that trains its own variant of a recipe is compared with those that train the recipe itself.
+    """
+    return _base(record, record.recipe and record.recipe.partition("+")[0])
+
+
+def _base(record: RunRecord, recipe: str | None) -> str:
+    weights = record.weights if len(record.weights) <= 12 else f"weights {record.weights[:8]}"
+    origin = f"trained by {recipe}" if recipe else weights
+    views = {1: "", 2: "mirrored views"}.get(record.views, f"{record.views} views")
+    return ", ".join(filter(None, [record.backbone, origin, views]))
 
 
 def setting_of(record: RunRecord) -> str:
-    """Say the same of all methods that train by one recipe, be it each in its own way."""
-    return _detail(record, record.recipe and record.recipe.removesuffix(f"+{record.method}"))
+    """Say what runs must share to be ranked: all of `base_of`, and the shots."""
+    return f"{base_of(record)}, {draws_of(record)}"
+
+
+def draws_of(record: RunRecord) -> str:
+    """Say which shots: "standard shots", "draw 3", "5 draws" or "standard shots and 5 draws"."""
+    if len(record.draws) > 1 and any(draw.draw is None for draw in record.draws):
+        return f"standard shots and {len(record.draws) - 1} draws"
+    if len(record.draws) > 1:
+        return f"{len(record.draws)} draws"
+    draw = record.draws[0].draw
+    return "standard shots" if draw is None else f"draw {draw}"
+
+
+def budget_of(records: Iterable[RunRecord]) -> str:
+    """Say how long the base session of runs was trained, where it was and they know."""
+    epochs = {len(record.extras["history"]) for record in records if record.extras.get("history")}
+    return ", ".join(f"{count} epochs" for count in sorted(epochs))
+
+
+def detail_of(record: RunRecord) -> str:
+    """Say what else than its method distinguishes a run."""
+    return ", ".join(filter(None, [_base(record, record.recipe), draws_of(record), _particulars(record)]))
 
 
 def remark_on(record: RunRecord) -> str:
     """Say what a reader of a run's row must know: whose backbone it has, what was chosen, what is missing."""
-    own = "backbone trained its own way" if setting_of(record) != _detail(record, record.recipe) else ""
-    return ", ".join(filter(None, [own, _particulars(record)]))
+    own_base = base_of(record) != _base(record, record.recipe)
+    return ", ".join(filter(None, ["own base session" if own_base else "", _particulars(record)]))
 
 
 def _particulars(record: RunRecord) -> str:
     parts = [f"{name} = {value}" for name, value in record.given.items()]
     if record.missing:
         parts.append(f"{len(record.missing)} of {len(record.asked)} draws missing")
-    if record.waiting:
-        parts.append(record.waiting)
-    return ", ".join(parts)
+    return ", ".join([*parts, *(["waiting"] if record.waiting else [])])
 
 
-def _detail(record: RunRecord, recipe: str | None) -> str:
-    if recipe:
-        origin = f"trained by {recipe}"
-    else:
-        origin = record.weights if len(record.weights) <= 12 else f"weights {record.weights[:8]}"
-    parts = [record.backbone, origin, draws_of(record)]
-    if record.flip:
-        parts.append("mirrored views")
-    return ", ".join(parts)
+def waiting_note(records: Iterable[RunRecord]) -> list[str]:
+    """Say why the rows that are marked as waiting are."""
+    return [f"Waiting: {why}." for why in sorted({record.waiting for record in records if record.waiting})]
 
 
-def alike(records: Iterable[RunRecord]) -> dict[str, list[RunRecord]]:
-    """Give the runs of each setting, under what it is; the worst is first, as in the paper."""
-    found: dict[str, list[RunRecord]] = {}
-    for record in sorted(records, key=lambda record: (setting_of(record), last_accuracy(record), record.method)):
-        found.setdefault(setting_of(record), []).append(record)
-    return found
-
-
-def draws_of(record: RunRecord) -> str:
-    """Say which shots: "standard shots", "draw 3" or "5 draws"."""
-    if len(record.draws) > 1:
-        return f"{len(record.draws)} draws"
-    draw = record.draws[0].draw
-    return "standard shots" if draw is None else f"draw {draw}"
+def grouped(records: Iterable[RunRecord], key: Callable[[RunRecord], str]) -> dict[str, list[RunRecord]]:
+    """Give the runs that share a key, under it; the worst is first, as in the paper."""
+    groups: dict[str, list[RunRecord]] = {}
+    for record in sorted(records, key=lambda record: (key(record), last_accuracy(record), record.method)):
+        groups.setdefault(key(record), []).append(record)
+    return groups
 
 
 def checked(records: Sequence[RunRecord]) -> tuple[RunRecord, ...]:
@@ -111,65 +111,112 @@ def checked(records: Sequence[RunRecord]) -> tuple[RunRecord, ...]:
     return tuple(sorted(records, key=_order))
 
 
-def _order(record: RunRecord) -> tuple[int, str, str, str, str, str, str, str]:
+def _order(record: RunRecord) -> tuple[int | str, ...]:
     known = list(TITLES)
     place = known.index(record.protocol) if record.protocol in known else len(known)
     identity = (record.protocol, record.method, record.backbone, record.weights, record.recipe or "")
-    return (place, *identity, record.started, "".join(record.stamped("command")))
+    return (place, *identity, record.started, *record.stamped("command"))
 
 
-def over_draws(values: Sequence[float | None], form: str = ".2f") -> Cell:
-    """Give the mean and, of several, the standard deviation (n − 1); nothing where a draw has nothing."""
-    numbers = [value for value in values if value is not None]
-    if len(numbers) < len(values):
-        return Cell()
-    return Cell(fmean(numbers), stdev(numbers) if len(numbers) > 1 else None, form)
+def select(records: Sequence[RunRecord], only: Sequence[str] = (), methods: Sequence[str] = ()) -> list[RunRecord]:
+    """Give the runs of some methods (none: of all) whose protocol and setting hold every text of `only`."""
+    played = {record.method: record for record in records}
+    for method in methods:
+        lookup("method among these runs", method, played)
+    chosen = [record for record in records if not methods or record.method in methods]
+    for text in only:
+        settings = sorted({f"{record.protocol}: {setting_of(record)}" for record in chosen})
+        chosen = [record for record in chosen if text.lower() in f"{record.protocol}: {setting_of(record)}".lower()]
+        if not chosen:
+            raise InputError(f"No run has '{text}' in its protocol or setting; there are: {'; '.join(settings)}.")
+    return chosen
 
 
-def series(record: RunRecord, name: str) -> tuple[tuple[float | None, ...], ...]:
-    """Give one of `SERIES` by draw and session."""
-    return tuple(tuple(getattr(row, name) for row in draw.sessions) for draw in record.draws)
-
-
-def by_session(record: RunRecord, name: str = "accuracy") -> tuple[Cell, ...]:
-    """Give one of `SERIES` by session, over the draws."""
-    return tuple(over_draws(values) for values in zip(*series(record, name), strict=True))
-
-
-def last(record: RunRecord, name: str = "accuracy") -> Cell:
-    """Give one of `SERIES` after the last session, over the draws."""
-    return by_session(record, name)[-1]
-
-
-def leading(records: Sequence[RunRecord]) -> RunRecord:
-    """Give the run that a report opens with: MASIL's if there is one, and of several the most accurate."""
-    return min(records, key=lambda record: (record.method != "masil", -last_accuracy(record)))
+def last(record: RunRecord, name: str = "accuracy") -> Spread | None:
+    """Give a figure over the draws: of a draw as a whole, else of its last session."""
+    return over_draws(record.draws, name)
 
 
 def last_accuracy(record: RunRecord) -> float:
     """Give the mean accuracy after the last session."""
-    return fmean(draw.sessions[-1].accuracy for draw in record.draws)
+    accuracy = last(record)
+    return accuracy.mean if accuracy is not None else 0.0
 
 
-def average(record: RunRecord) -> Cell:
-    """Give the average accuracy of the sessions, over the draws."""
-    return over_draws([draw.average for draw in record.draws])
+def leading(records: Sequence[RunRecord], ours: str = OURS) -> RunRecord:
+    """Give the run that a report opens with: ours if there is one, and of several the most accurate."""
+    return min(records, key=lambda record: (record.method != ours, -last_accuracy(record)))
 
 
-def teaching_seconds(record: RunRecord) -> Cell:
-    """Give the time spent in learning, all sessions together and without the making of activations, over the draws."""
-    return over_draws([_teaching(draw) for draw in record.draws])
+def setting_name(record: RunRecord) -> str:
+    """Name a setting in file names: the protocol, what it was played on, views and shots."""
+    base = (record.recipe or "").partition("+")[0] or record.backbone
+    views = {1: "", 2: "mirrored"}.get(record.views, f"{record.views}-views")
+    base = base if base.startswith(record.protocol) else f"{record.protocol}-{base}"
+    return "-".join(slug(part, "_.=") for part in (base, views, draws_of(record)) if part)
 
 
-def _teaching(draw: DrawRecord) -> float:
-    return sum(row.learn_seconds for row in draw.sessions)
+def slug(text: str, allowed: str = "") -> str:
+    """Give a name that is safe as a file's and as an id: letters, digits and what is allowed beside them."""
+    letters = text if allowed else text.lower()
+    return re.sub(rf"[^A-Za-z0-9{re.escape(allowed)}]+", "-", letters).strip("-") or "unnamed"
 
 
-def confusion_of(record: RunRecord) -> list[list[int]]:
-    """Give the last session's confusion between sessions, summed over the draws; nothing where it was not kept."""
-    if not all(draw.confusion for draw in record.draws):
-        return []
-    return [
-        [sum(cells) for cells in zip(*rows, strict=True)]
-        for rows in zip(*(d.confusion for d in record.draws), strict=True)
-    ]
+def provenance(record: RunRecord) -> Iterator[tuple[str, str]]:
+    """Give name and value of everything one needs to know to trust a run."""
+    for index, command in enumerate(record.stamped("command")):
+        yield "and" if index else "command", command
+    seeds = [str(draw.draw) for draw in record.draws if draw.draw is not None]
+    yield "backbone", f"{record.backbone}, weights {record.weights}"
+    yield "base session", f"recipe {record.recipe}" if record.recipe else "not trained"
+    yield "model", "the last epoch's"
+    yield "shots", draws_of(record) + (f" (seeds {', '.join(seeds)})" if len(seeds) > 1 else "")
+    yield "seed", str(record.seed)
+    if record.parameters:
+        yield "parameters", _pairs(record.parameters)
+    yield "data", record.data_checksum
+    yield "code", record.code or "not noted"
+    yield "versions", "; ".join(map(_pairs, record.stamped("versions")))
+    yield "commit", "; ".join(commits(record)) or "unknown"
+    yield "machine", "; ".join(map(_pairs, record.stamped("machine")))
+    yield "started", record.started
+    yield "took", duration(record.seconds, 1)
+    yield "the method keeps", f"{record.model_bytes / 1e6:,.1f} MB"
+    yield "peak memory", f"{max(record.stamped('peak_bytes')) / 1e6:,.1f} MB"
+
+
+def again(record: RunRecord) -> str:
+    """Give the commands that repeat a run: the same code, then the same commands."""
+    checkout = [f"git checkout {commit}" for commit in record.stamped("commit")[-1:] if commit]
+    return "\n".join([*checkout, *record.stamped("command")])
+
+
+def commits(record: RunRecord) -> list[str]:
+    """Give the commits that the draws were played at, each with what is not in it."""
+    stamps = [(draw.stamp.commit, draw.stamp.clean) for draw in record.draws]
+    return [f"{commit}{'' if clean else ', with changes'}" for commit, clean in dict.fromkeys(stamps) if commit]
+
+
+def fault(record: RunRecord) -> str | None:
+    """Say why a record cannot be believed: it cannot be traced, is not whole, or is older than its parameters."""
+    what = f"The run of '{record.method}' on '{record.protocol}' ({detail_of(record)})"
+    if not record.code:
+        return f"{what} is of an older masil, which noted neither parameters nor code."
+    if not all(record.stamped("clean")):
+        return f"{what} was played with code that is in no commit; commit it, then play the run again."
+    if record.missing:
+        return f"{what} is incomplete: {len(record.missing)} of {len(record.asked)} draws are missing."
+    if known_method(record.method) and record.protocol in PROTOCOLS and (changes := _changed_parameters(record)):
+        return f"{what} is older than its parameters: {changes}; play it again."
+    return None
+
+
+def _changed_parameters(record: RunRecord) -> str:
+    """Say in which parameters a run differs from what the same command would play now."""
+    now = parameters_now(record)
+    pairs = [(name, record.parameters.get(name), now.get(name)) for name in sorted({*now, *record.parameters})]
+    return ", ".join(f"{name} was {then!r} and is {today!r}" for name, then, today in pairs if then != today)
+
+
+def _pairs(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in sorted(values.items()) if value is not None)

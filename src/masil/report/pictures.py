@@ -2,153 +2,171 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import TYPE_CHECKING, final
 
 from masil.benchmark import RunRecord
-from masil.report.facts import published
-from masil.report.figures_curves import Curve, Point, accuracy_by_session, accuracy_by_time, base_and_novel
-from masil.report.figures_geometry import collapse_by_epoch, confusion, cosines_by_session
-from masil.report.measured import confusion_of, detail_of, last, leading, name_of, series, teaching_seconds, title_of
+from masil.report import figures
+from masil.report.measured import (
+    OURS,
+    budget_of,
+    grouped,
+    last,
+    last_accuracy,
+    name_of,
+    remark_on,
+    setting_name,
+    setting_of,
+    slug,
+    title_of,
+)
+from masil.report.order import order_figure, order_table
+from masil.report.published import TABLES, published
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DASHED = ("MASIL", "NC-FSCIL")  # the published lines worth a comparison
 KINDS = {"base": "base classes", "novel": "novel classes", "harmonic_mean": "harmonic mean"}
+MOST = 9  # lines with a look of their own; more are not told apart, and their legend leaves no room for the axes
 
 
 @final
 @dataclass(frozen=True)
 class Picture:
-    """A figure under a file name, its caption, and its content in words."""
+    """A figure of a protocol under a file name, its caption, and its content in words."""
 
+    protocol: str
     name: str
     figure: Figure
     caption: str
     words: str
 
 
-def pictures(protocol: str, records: Sequence[RunRecord]) -> list[Picture]:
-    """Draw what the records of one protocol hold: curves always, the rest where `extras` bring the data."""
-    own = sorted((r for r in records if r.protocol == protocol), key=lambda record: record.method != "masil")
-    labels = _labels(own)
-    found = [_accuracy(protocol, own, labels)]
-    if len(own[0].draws[0].sessions) > 1:
-        found.append(_balance(protocol, own, labels))
-    if len(own) > 1:
-        found.append(_time(protocol, own, labels))
-    if places := [place for place, record in enumerate(own) if record.extras.get("cosines")]:
-        with_cosines = {labels[place]: own[place].extras["cosines"] for place in places}
-        found.append(
-            Picture(
-                f"{slug(protocol)}-cosines",
-                cosines_by_session(with_cosines, places),
-                "Average cosine between class means and class vectors after each session, for train and test images. "
-                "Low against other classes and high against their own is what maximal separation means.",
-                f"Line charts of average cosines by session for {_listed(list(with_cosines))}.",
-            )
+def pictures(records: Sequence[RunRecord], ours: str = OURS) -> list[Picture]:
+    """Draw what the runs of each setting hold: curves always, the rest where `extras` bring the data."""
+    protocols = grouped(records, lambda record: f"{record.protocol}: {setting_of(record)}")
+    made = [picture for runs in protocols.values() for picture in _Setting(runs, ours).pictures()]
+    return [*made, *_orders(records)]
+
+
+def _orders(records: Sequence[RunRecord]) -> list[Picture]:
+    """Draw how the order of methods differs from the published one, for each of the paper's protocols."""
+    made = []
+    for protocol in TABLES:
+        if table := order_table(protocol, records):
+            caption = f"{title_of(protocol)}: published order of methods and ours; far moves are coloured."
+            words = "Lines from published ranks to ours. " + " ".join(f"{group.title}." for group in table.groups)
+            made.append(Picture(protocol, f"{protocol}-order", order_figure(table), caption, words=words))
+    return made
+
+
+@final
+class _Setting:
+    """The runs of one setting, ours first and then by accuracy, so that each has the same look in all figures."""
+
+    def __init__(self, runs: Sequence[RunRecord], ours: str) -> None:
+        self.runs = sorted(runs, key=lambda run: (run.method != ours, -last_accuracy(run), run.method))
+        self.protocol = self.runs[0].protocol
+        self.labelled = list(zip(_labels(self.runs), self.runs, strict=True))
+
+    def pictures(self) -> list[Picture]:
+        """Draw what the runs allow."""
+        made = [self._accuracy()]
+        if len(self.runs[0].draws[0].sessions) > 1:
+            made.append(self._base_and_novel())
+        if len(self.runs) > 1:
+            made.append(self._time())
+        return [*made, *self._cosines(), *self._confusion(), *self._collapse()]
+
+    def _picture(self, kind: str, figure: Figure, caption: str, words: str) -> Picture:
+        title = ", ".join(filter(None, [title_of(self.protocol), setting_of(self.runs[0]), budget_of(self.runs)]))
+        name = f"{setting_name(self.runs[0])}-{kind}"
+        return Picture(self.protocol, name, figure, caption=f"{title}: {caption}", words=words)
+
+    def _curves(self, name: str) -> list[figures.Curve]:
+        curves = []
+        for index, (label, run) in enumerate(self.labelled):
+            values = [[getattr(row, name) for row in draw.sessions] for draw in run.draws]
+            curves.append(figures.Curve(label, values, "measured" if index < MOST else "background"))
+        return curves
+
+    def _accuracy(self) -> Picture:
+        rows = [row for row in published(self.protocol) if row.method in DASHED]
+        curves = self._curves("accuracy")
+        curves += [figures.Curve(f"{row.method} (published)", [row.sessions], "published") for row in rows]
+        caption = "accuracy over all classes seen so far."
+        if any(len(run.draws) > 1 for run in self.runs):
+            caption += " Bands are one standard deviation over draws."
+        if rows:
+            caption += " Thin lines with hollow markers are published figures."
+        words = ["Line chart of accuracy by session."]
+        for curve in curves:
+            start, end = (fmean(draw[session] or 0.0 for draw in curve.draws) for session in (0, -1))
+            words.append(f"{curve.label}: from {start:.1f} to {end:.1f} per cent.")
+        return self._picture("accuracy", figures.accuracy_by_session(curves), caption, " ".join(words))
+
+    def _base_and_novel(self) -> Picture:
+        ends = ((label, last(run, "harmonic_mean")) for label, run in self.labelled)
+        words = ", ".join(f"{label} {end.mean:.2f}" for label, end in ends if end is not None)
+        return self._picture(
+            "base-novel",
+            figures.base_and_novel({title: self._curves(name) for name, title in KINDS.items()}),
+            "what is kept of base classes, what is learnt of novel ones, and their harmonic mean.",
+            f"Three line charts by session: base, novel and harmonic mean. Harmonic mean at the end: {words}.",
         )
-    lead = leading(own)
-    return found + _of_one(protocol, labels[own.index(lead)], lead)
 
+    def _time(self) -> Picture:
+        points = []
+        for index, (label, run) in enumerate(self.labelled):
+            end, seconds = last(run), last(run, "learn_seconds")
+            if end is not None and seconds is not None:
+                deviation = end.std if end.n > 1 else 0.0
+                points.append(figures.Point(label, seconds.mean, end.mean, deviation, background=index >= MOST))
+        words = ", ".join(f"{point.label} {point.accuracy:.1f} per cent in {point.seconds:.3g} s" for point in points)
+        caption = "accuracy after the last session against time spent in learning, activations given."
+        return self._picture("time", figures.accuracy_by_time(points), caption, f"Scatter chart: {words}.")
 
-def _accuracy(protocol: str, own: Sequence[RunRecord], labels: Sequence[str]) -> Picture:
-    curves = [Curve(label, series(r, "accuracy")) for label, r in zip(labels, own, strict=True)]
-    curves += [
-        Curve(f"{row.method} (published)", [row.sessions], published=True)
-        for row in published(protocol)
-        if row.method in DASHED
-    ]
-    bands = " Bands are one standard deviation over draws." if any(len(r.draws) > 1 for r in own) else ""
-    dashed = " Thin lines with hollow markers are published figures." if published(protocol) else ""
-    return Picture(
-        f"{slug(protocol)}-accuracy",
-        accuracy_by_session(curves),
-        f"{title_of(protocol)}: accuracy over all classes seen so far.{bands}{dashed}",
-        f"Line chart of accuracy by session. {' '.join(map(_fall, curves))}",
-    )
-
-
-def _fall(curve: Curve) -> str:
-    first, end = (sum(draw[at] or 0.0 for draw in curve.draws) / len(curve.draws) for at in (0, -1))
-    return f"{curve.label}: from {first:.1f} to {end:.1f} per cent."
-
-
-def _balance(protocol: str, own: Sequence[RunRecord], labels: Sequence[str]) -> Picture:
-    by_kind = {
-        title: [Curve(label, series(record, kind)) for label, record in zip(labels, own, strict=True)]
-        for kind, title in KINDS.items()
-    }
-    ends = ", ".join(f"{label} {last(r, 'harmonic_mean').text()}" for label, r in zip(labels, own, strict=True))
-    return Picture(
-        f"{slug(protocol)}-base-novel",
-        base_and_novel(by_kind),
-        f"{title_of(protocol)}: what is kept of base classes, what is learnt of novel ones, and their harmonic mean.",
-        f"Three line charts by session: base, novel and harmonic mean. Harmonic mean at the end: {ends}.",
-    )
-
-
-def _time(protocol: str, own: Sequence[RunRecord], labels: Sequence[str]) -> Picture:
-    points = []
-    for label, record in zip(labels, own, strict=True):
-        end = last(record)
-        points.append(Point(label, teaching_seconds(record).mean or 0.0, end.mean or 0.0, end.deviation or 0.0))
-    said = ", ".join(f"{point.label} {point.accuracy:.1f} per cent in {point.seconds:.3g} s" for point in points)
-    return Picture(
-        f"{slug(protocol)}-time",
-        accuracy_by_time(points),
-        f"{title_of(protocol)}: accuracy after the last session against time spent in learning, activations given.",
-        f"Scatter chart: {said}.",
-    )
-
-
-def _of_one(protocol: str, label: str, record: RunRecord) -> list[Picture]:
-    """Draw what is drawn of one run only, the leading one."""
-    found = []
-    stem = f"{slug(protocol)}-{slug(label)}"
-    if matrix := confusion_of(record):
-        found.append(
-            Picture(
-                f"{stem}-confusion",
-                confusion(matrix),
-                f"{label}: where test images of each session's classes go in the end; the first column: to base ones.",
-                f"Heat map of confusion between sessions; of base images "
-                f"{100 * matrix[0][0] / max(sum(matrix[0]), 1):.0f} per cent stay with base classes.",
-            )
+    def _cosines(self) -> list[Picture]:
+        looks = [index for index, run in enumerate(self.runs[:MOST]) if run.extras.get("cosines")]
+        if not looks:
+            return []
+        runs = {label: run.extras["cosines"] for label, run in (self.labelled[index] for index in looks)}
+        caption = (
+            "average cosine between class means and class vectors after each session, for train and test images. Low "
+            "against other classes and high against their own is what maximal separation means."
         )
-    if history := record.extras.get("history"):
-        found.append(
-            Picture(
-                f"{stem}-collapse",
-                collapse_by_epoch(history),
-                f"{label}: neural collapse over the epochs of the base session; 0 is full collapse, for NC4 it is 1.",
-                "Line charts of NC1 to NC4 by epoch.",
-            )
-        )
-    return found
+        words = f"Line charts of average cosines by session for {', '.join(runs)}."
+        return [self._picture("cosines", figures.cosines_by_session(runs, looks), caption, words)]
+
+    def _confusion(self) -> list[Picture]:
+        """Draw the confusion of one run, ours or the most accurate, over its draws."""
+        label, run = self.labelled[0]
+        if not all(draw.confusion for draw in run.draws):
+            return []
+        rows = zip(*(draw.confusion for draw in run.draws), strict=True)
+        matrix = [[sum(counts) for counts in zip(*row, strict=True)] for row in rows]
+        caption = f"{label}, where test images of each session's classes go in the end; first column: to base classes."
+        stay = 100 * matrix[0][0] / max(sum(matrix[0]), 1)
+        words = f"Heat map of confusion between sessions; {stay:.0f} per cent of base images stay with base classes."
+        return [self._picture(f"{slug(label)}-confusion", figures.confusion(matrix), caption, words)]
+
+    def _collapse(self) -> list[Picture]:
+        label, run = self.labelled[0]
+        if not run.extras.get("history"):
+            return []
+        caption = f"{label}, neural collapse over the epochs of the base session; 0 is full collapse, for NC4 it is 1."
+        figure = figures.collapse_by_epoch(run.extras["history"])
+        return [self._picture(f"{slug(label)}-collapse", figure, caption, "Line charts of NC1 to NC4 by epoch.")]
 
 
-def _labels(records: Sequence[RunRecord]) -> list[str]:
-    """Name each run as shortly as tells them apart: method, then backbone, then everything."""
-    namings: tuple[Callable[[RunRecord], str], ...] = (
-        lambda record: name_of(record.method),
-        lambda record: f"{name_of(record.method)}, {record.backbone}",
-        lambda record: f"{name_of(record.method)}, {detail_of(record)}",
-    )
-    for naming in namings:
-        labels = [naming(record) for record in records]
-        if len(set(labels)) == len(labels):
-            return labels
-    return [f"{label} (run {number})" for number, label in enumerate(labels, 1)]
-
-
-def slug(text: str) -> str:
-    """Give a name that is safe as a file's and as an id."""
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "unnamed"
-
-
-def _listed(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+def _labels(runs: Sequence[RunRecord]) -> list[str]:
+    """Name each run by its method, and by more only where that does not tell them apart."""
+    labels = [name_of(run.method) for run in runs]
+    if len(set(labels)) < len(labels):
+        labels = [", ".join(filter(None, [name_of(run.method), remark_on(run)])) for run in runs]
+    if len(set(labels)) < len(labels):
+        labels = [f"{label} (run {number})" for number, label in enumerate(labels, 1)]
+    return labels

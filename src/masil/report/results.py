@@ -1,119 +1,189 @@
-"""All runs of a folder as one document, in Markdown, LaTeX or on a terminal. The same files give the same text."""
+"""All runs of a folder as one document, in Markdown, LaTeX or on a terminal; and the page of all methods.
 
-from __future__ import annotations
+The same files give the same text.
+"""
 
+import os
 import re
+import shlex
+import unicodedata
 from collections.abc import Iterator, Sequence
+from html import escape
 from pathlib import Path
 
 from masil.benchmark import RunRecord, read_run
 from masil.errors import StorageError
-from masil.report.facts import TABLES, TITLES
-from masil.report.measured import checked, draws_of, name_of, title_of
-from masil.report.provenance import again, provenance
-from masil.report.render_latex import latex_table
-from masil.report.render_markdown import code, escaped, markdown_table
+from masil.methods import METHODS
+from masil.report.leaderboard import Link, kept, leaderboards
+from masil.report.measured import OURS, again, checked, name_of, setting_name, setting_of, slug, title_of
+from masil.report.order import order_table
+from masil.report.render import escaped, latex_table, markdown_table
 from masil.report.table import Table
-from masil.report.tables import ablation_table, balance_table, concept_table, session_table
+from masil.report.tables import balance_table, comparison_tables, session_table
 
 HEADER = "<!-- Made by `masil report`; change the runs, not this file. -->"
-SHARED = (
-    "The methods of a measured group share one backbone, unless their runs say that they trained their own (below, "
-    "recipe and weights). On a shared one, what a method's authors do to the weights is done to a linear map of "
-    "activations that the base session's mean was taken off (ALICE, D-NegCosine, EEIL, FACT, iCaRL, LUCIR) or to what "
-    "follows it (CEC, fixed classifier, Regularizer); D-Cosine, FeCAM, RanPAC and TEEN take activations as they are, "
-    "as their authors do."
+INTRO = (
+    "One leaderboard a data set: what masil measured and, in columns of their own, what was published, with other "
+    "backbones and training. Accuracies are in per cent. The methods of a leaderboard share one backbone, unless a row "
+    "says that its base session is the method's own; [methods.md](methods.md) says how each method differs from "
+    "its authors'. What is folded has the other settings, every session, and the command behind every row."
 )
 
 
 def read_results(place: Path) -> tuple[RunRecord, ...]:
     """Read one run (its file or its folder), or every run of a folder, in an order of their own."""
     if (place / "run.json").is_file():
-        found = [place / "run.json"]
+        files = [place / "run.json"]
     elif place.is_dir():
-        found = sorted([*place.glob("*.json"), *place.glob("*/run.json")])
-        if not found:
-            raise StorageError(f"There is no run in {place}; `masil run --out {place / 'NAME'}` puts one there.")
+        files = sorted([*place.glob("*.json"), *place.glob("*/run.json")])
+        if not files:
+            command = shlex.join(["masil", "run", "characters", "--out", str(place / "characters")])
+            raise StorageError(f"There is no run in {place}; `{command}` puts one there.")
     elif place.is_file():
-        found = [place]
+        files = [place]
     else:
         raise StorageError(f"There is no {place}; name a run.json, the folder of a run, or a folder of runs.")
-    return checked([read_run(path) for path in found])
+    return checked([read_run(file) for file in files])
 
 
 def result_name(record: RunRecord) -> str:
     """Name the file of a run among results: its protocol, what it was played on, and the method."""
-    base = record.recipe.removesuffix(f"+{record.method}") if record.recipe else record.backbone
-    setting = base if base.startswith(record.protocol) else f"{record.protocol}-{base}"
-    own = "own" if record.recipe and record.recipe.endswith(f"+{record.method}") else ""
+    own = "own" if "+" in (record.recipe or "") else ""
     given = "-".join(f"{name}={value}" for name, value in record.given.items())
-    parts = [setting, "mirrored" if record.flip else "", draws_of(record), own, record.method, given]
-    return "-".join(re.sub(r"[^A-Za-z0-9_.=]+", "-", part) for part in parts if part) + ".json"
+    parts = [setting_name(record), own, record.method, given]
+    return "-".join(slug(part, "_.=-") for part in parts if part) + ".json"
 
 
-def tables(records: Sequence[RunRecord], expected: Sequence[str] = ()) -> list[Table]:
-    """Give every table of these runs; methods of `expected` without a run on a protocol are said to be "not run"."""
-    by_protocol = [table for protocol in _protocols(records, expected) for table in _of(protocol, records, expected)]
-    return [*by_protocol, ablation_table(records), concept_table(records)]
+def tables(records: Sequence[RunRecord], ours: str = OURS) -> list[Table]:
+    """Give every table of these runs."""
+    by_protocol = [
+        table
+        for protocol in _protocols(records)
+        for table in (
+            *leaderboards(protocol, records, ours),
+            session_table(protocol, records, ours),
+            balance_table(protocol, records),
+            order_table(protocol, records),
+        )
+        if table is not None
+    ]
+    return [*by_protocol, *comparison_tables(records)]
 
 
-def results_markdown(records: Sequence[RunRecord], expected: Sequence[str] = ()) -> str:
-    """Give the document of all runs: tables, then how each was measured."""
-    return "\n".join(_markdown(checked(records), expected))
-
-
-def results_latex(records: Sequence[RunRecord], expected: Sequence[str] = ()) -> str:
+def results_latex(records: Sequence[RunRecord], ours: str = OURS) -> str:
     """Give all tables of these runs, to be read in by a document that uses booktabs and graphicx."""
-    return "\n".join(map(latex_table, tables(checked(records), expected)))
+    return "\n".join(map(latex_table, tables(checked(records), ours)))
 
 
-def _protocols(records: Sequence[RunRecord], expected: Sequence[str]) -> list[str]:
-    """Give the protocols of these runs; where all methods are asked for, also those of the paper that were not run."""
-    ran = {record.protocol for record in records}
-    known = [name for name in TITLES if name in ran or (expected and name in TABLES)]
-    return known + sorted(ran - set(known))
+def results_markdown(records: Sequence[RunRecord], ours: str = OURS, folder: Path | None = None) -> str:
+    """Give the page of all runs; `folder` is where it will stand, for links to the runs' files."""
+    return "\n".join(_markdown(checked(records), ours, Path() if folder is None else folder))
 
 
-def _of(protocol: str, records: Sequence[RunRecord], expected: Sequence[str]) -> Iterator[Table]:
-    yield session_table(protocol, records, expected)
-    if any(record.protocol == protocol for record in records):
-        yield balance_table(protocol, records)
+def _protocols(records: Sequence[RunRecord]) -> list[str]:
+    return list(dict.fromkeys(record.protocol for record in records))
 
 
-def _markdown(records: Sequence[RunRecord], expected: Sequence[str]) -> Iterator[str]:
-    yield HEADER
-    yield "# Results"
-    yield ""
-    yield (
-        "What masil measured, below what was published. The two never share a group: published rows come from the "
-        "paper, with its backbones and training; measured rows from the runs listed at the end. Accuracies are in "
-        "per cent."
-    )
-    yield ""
-    if len({record.method for record in records}) > 1:
-        yield SHARED
-        yield ""
-    for protocol in _protocols(records, expected):
-        yield f"## {escaped(title_of(protocol))}"
-        yield ""
-        for first in [record for record in records if record.protocol == protocol][:1]:
-            yield f"{first.way}-way {first.shot}-shot, {first.base_classes} base classes."
-            yield ""
-        yield from map(markdown_table, _of(protocol, records, expected))
-    yield "## Ablation and concepts"
-    yield ""
-    yield markdown_table(ablation_table(records))
-    yield markdown_table(concept_table(records))
-    yield "## How it was measured"
+def _markdown(records: Sequence[RunRecord], ours: str, folder: Path) -> Iterator[str]:
+    def link(record: RunRecord) -> str:
+        file = record.source or Path(result_name(record))
+        return Path(os.path.relpath(file, folder)).as_posix()
+
+    yield f"{HEADER}\n# Results\n\n{INTRO}\n"
+    for protocol in _protocols(records):
+        runs = [record for record in records if record.protocol == protocol]
+        sessions = len(runs[0].draws[0].sessions) - 1
+        yield f"## {escaped(title_of(protocol))}\n"
+        novel = f"{sessions} sessions of {runs[0].way} classes with {runs[0].shot} images each"
+        yield f"{runs[0].base_classes} base classes, then {novel}.\n"
+        first, *others = leaderboards(protocol, runs, ours, link)
+        yield markdown_table(first)
+        for board in others:
+            yield _folded(f"All methods on {board.groups[0].title}", markdown_table(board))
+        for title, table in (
+            ("Accuracy by session, published and measured", session_table(protocol, runs, ours)),
+            ("Base and novel classes, performance drop, cost", balance_table(protocol, runs)),
+            ("The order of methods against the published order", order_table(protocol, runs)),
+        ):
+            if table is None:
+                continue
+            yield _folded(title, markdown_table(table))
+        yield _folded("The command and commit behind every row", _commands(runs, link))
+    if comparisons := comparison_tables(records):
+        yield "## Ablation and concepts\n"
+        for table in comparisons:
+            yield _folded(table.title, markdown_table(table))
+
+
+def _folded(title: str, text: str) -> str:
+    return f"<details><summary>{escape(title)}</summary>\n\n{text}\n</details>\n"
+
+
+def _commands(records: Sequence[RunRecord], link: Link) -> str:
+    """Give every command once, with the commit it was run at, and the rows that came of it, linked to their files."""
+    rows: dict[str, list[str]] = {}
     for record in records:
-        yield ""
-        what = f"{name_of(record.method)} on {title_of(record.protocol)}, {record.backbone}, {draws_of(record)}"
-        yield f"### {escaped(what)}"
-        yield ""
-        for name, value in provenance(record):
-            yield f"- {name}: {code(value) if name == 'command' else escaped(value)}"
-        yield ""
-        yield "```sh"
-        yield again(record)
-        yield "```"
-    yield ""
+        row = f"[{escaped(name_of(record.method))}]({link(record)})"
+        rows.setdefault(f"{again(record)}\n# {setting_of(record)}", []).append(row)
+    return "\n".join(f"```sh\n{command}\n```\n\n{', '.join(names)}\n" for command, names in sorted(rows.items()))
+
+
+METHODS_HEADER = "<!-- Made by `masil report`; change the methods' own files, not this one. -->"
+METHODS_INTRO = (
+    "Every method that `masil run --method` and `masil bench` play. *Trains* is what a session trains after the base "
+    "session, *keeps* what of the past is kept between sessions. All are written anew for this package; the last "
+    "column says how one differs from what its authors describe, where its file says so."
+)
+CITATION = re.compile(r"(?P<first>[^,]+?)(?P<others> et al\.)?, (?P<title>.+?),(?: (?P<venue>[^,]+))? (?P<year>\d{4})")
+CONFERENCES = ("AAAI", "BMVC", "CVPR", "ECCV", "ICCV", "ICLR", "ICML", "ICPR", "IJCAI", "NeurIPS", "WACV")
+
+
+def methods_markdown() -> str:
+    """Give the page of the package's own methods; the same classes give the same text."""
+    methods = [method for method in METHODS.values() if method.__module__.startswith("masil.")]
+    lines = [["method", "name", "trains", "keeps", "cited as", "how it differs from its authors' version"], ["---"] * 6]
+    entries: dict[str, str] = {}
+    for method in sorted(methods, key=lambda method: method.title.lower()):
+        key = next((key for key, citation in entries.items() if citation == method.citation), None)
+        key = key or _key(method.citation, entries)
+        entries[key] = method.citation
+        label = [escaped(method.title), f"`{method.name}`", method.trains, kept(method)]
+        lines.append([*label, f"[{key}](#citations)", escaped(method.differs)])
+    references = [f"- **{key}**: {escaped(citation)}." for key, citation in sorted(entries.items())]
+    bibtex = filter(None, (_bibtex(key, citation) for key, citation in sorted(entries.items())))
+    table = [f"| {' | '.join(line)} |" for line in lines]
+    folded = "\n<details><summary>As BibTeX, with as much as the citations above say</summary>\n\n```bibtex"
+    parts = [
+        f"{METHODS_HEADER}\n# Methods\n\n{METHODS_INTRO}\n",
+        *table,
+        "\n## Citations\n",
+        *references,
+        folded,
+        *bibtex,
+    ]
+    return "\n".join([*parts, "```\n\n</details>\n"])
+
+
+def _key(citation: str, taken: dict[str, str]) -> str:
+    """Give a short name for a citation, such as "vinyals2016"; a second of the same author and year gets a letter."""
+    match = CITATION.fullmatch(citation)
+    name = match["first"].split()[-1] + match["year"] if match else "".join(citation.split()[:2])
+    plain = unicodedata.normalize("NFKD", name.lower()).encode("ascii", "ignore").decode()
+    return next(key for key in (plain, *(f"{plain}{letter}" for letter in "bcdefgh")) if key not in taken)
+
+
+def _bibtex(key: str, citation: str) -> str:
+    """Give what a citation says as BibTeX; nothing where it is of another form."""
+    match = CITATION.fullmatch(citation)
+    if match is None:
+        return ""
+    venue = match["venue"] or ""
+    conference = venue in CONFERENCES
+    fields = {
+        "author": match["first"] + (" and others" if match["others"] else ""),
+        "title": f"{{{match['title']}}}",
+        **({"booktitle" if conference else "note": venue} if venue else {}),
+        "year": match["year"],
+    }
+    lines = "".join(f"  {name} = {{{value}}},\n" for name, value in fields.items())
+    return f"@{'inproceedings' if conference else 'misc'}{{{key},\n{lines}}}\n"

@@ -1,32 +1,52 @@
 """One model of a table: columns, and groups of rows that are never mixed. Renderers turn it into text."""
 
-from __future__ import annotations
-
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import final
+from itertools import groupby
+from typing import Self, final
+
+from masil.protocol import Spread
 
 NOT_RUN = "not run"
 
 
 @final
 @dataclass(frozen=True)
-class Cell:
-    """A mean and, over several draws, its standard deviation; without a mean, `missing` is said instead."""
+class Value:
+    """A mean with its deviation over draws or its 95 % interval; without a mean, `words` are said instead."""
 
     mean: float | None = None
     deviation: float | None = None
+    interval: tuple[float, float] | None = None
     form: str = ".2f"
-    missing: str = "–"
+    words: str = "–"
+    link: str = ""  # where the words lead
     best: bool = False
 
+    @classmethod
+    def of(cls, spread: Spread | None, form: str = ".2f") -> Self:
+        """Take a figure over draws: its mean and, of several, the deviation."""
+        if spread is None:
+            return cls()
+        return cls(spread.mean, None if math.isnan(spread.std) else spread.std, form=form)
+
+    @classmethod
+    def difference(cls, spread: Spread | None) -> Self:
+        """Take a difference over draws: its mean with a sign and, of several, the interval."""
+        if spread is None:
+            return cls()
+        return cls(spread.mean, None, None if math.isnan(spread.low) else (spread.low, spread.high), "+.2f")
+
     def text(self) -> str:
-        """Give "57.23", "57.23 ± 0.31", "+1.12", "−5.22e−04" or what is missing."""
+        """Give "57.23", "57.23 ± 0.31", "+1.12 [0.40, 1.84]", "−5.22e−04" or the words."""
         if self.mean is None:
-            return self.missing
-        number = f"{self.mean:{self.form}}"
+            return self.words
+        number, plain = f"{self.mean:{self.form}}", self.form.lstrip("+")
         if self.deviation is not None:
-            number += f" ± {self.deviation:{self.form.lstrip('+')}}"
+            number += f" ± {self.deviation:{plain}}"
+        if self.interval is not None:
+            number += f" [{self.interval[0]:{plain}}, {self.interval[1]:{plain}}]"
         return number.replace("-", "−")
 
 
@@ -43,16 +63,16 @@ class Column:
 @final
 @dataclass(frozen=True)
 class Row:
-    """A label with what distinguishes it, and cells; a row without cells says `remark` in their place."""
+    """A label with what distinguishes it, and values; a row without values says `remark` in their place."""
 
     label: str
-    cells: tuple[Cell, ...] = ()
+    values: tuple[Value, ...] = ()
     detail: str = ""
     remark: str = NOT_RUN
 
     def texts(self, columns: int) -> list[str]:
         """Give one text a column, a remark standing in the first."""
-        return [cell.text() for cell in self.cells] if self.cells else [self.remark] + [""] * (columns - 1)
+        return [value.text() for value in self.values] if self.values else [self.remark] + [""] * (columns - 1)
 
 
 @final
@@ -84,33 +104,22 @@ class Table:
 
     def spans(self) -> list[tuple[str, int]]:
         """Give the shared headings and how many neighbouring columns each covers."""
-        found: list[tuple[str, int]] = []
-        for column in self.columns:
-            if found and found[-1][0] == column.over:
-                found[-1] = (column.over, found[-1][1] + 1)
-            else:
-                found.append((column.over, 1))
-        return found
+        return [(over, len(list(columns))) for over, columns in groupby(self.columns, lambda column: column.over)]
 
 
 def ranked(columns: Sequence[Column], rows: Sequence[Row]) -> tuple[Row, ...]:
     """Mark the highest mean of each ranked column, as shown; a lone row has nothing to be better than."""
-    compared = [row for row in rows if row.cells]
+    compared = [row for row in rows if row.values]
     if len(compared) < 2:
         return tuple(rows)
     highest: list[str | None] = []
-    for place, column in enumerate(columns):
-        means = [cell.mean for row in compared if (cell := row.cells[place]).mean is not None]
+    for index, column in enumerate(columns):
+        means = [mean for row in compared if (mean := row.values[index].mean) is not None]
         highest.append(f"{max(means):.2f}" if column.rank and means else None)
-    return tuple(
-        replace(
-            row,
-            cells=tuple(
-                replace(cell, best=cell.mean is not None and f"{cell.mean:.2f}" == top)
-                for cell, top in zip(row.cells, highest, strict=True)
-            ),
-        )
-        if row.cells
-        else row
-        for row in rows
-    )
+
+    def marked(row: Row) -> Row:
+        pairs = zip(row.values, highest, strict=False)  # none of a row without values
+        best = (replace(value, best=value.mean is not None and f"{value.mean:.2f}" == top) for value, top in pairs)
+        return replace(row, values=tuple(best))
+
+    return tuple(map(marked, rows))

@@ -1,173 +1,161 @@
 """The paper's tables, what was measured below what was published: by session, old and new, ablation, concepts."""
 
-from __future__ import annotations
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from collections.abc import Iterable, Sequence
-
-from masil.benchmark import RunRecord
-from masil.report.facts import REMARKS, TABLES, published, published_ablation, published_concept_cosines
+from masil.benchmark import RunRecord, over_draws
+from masil.report.leaderboard import SPREAD
 from masil.report.measured import (
-    alike,
-    average,
-    by_session,
+    OURS,
     detail_of,
+    grouped,
     last,
     last_accuracy,
     name_of,
-    over_draws,
     remark_on,
     setting_of,
-    teaching_seconds,
     title_of,
+    waiting_note,
 )
-from masil.report.table import NOT_RUN, Cell, Column, Group, Row, Table, ranked
+from masil.report.published import REMARKS, TABLES, published, published_ablation, published_concept_cosines
+from masil.report.table import NOT_RUN, Column, Group, Row, Table, Value, ranked
 
+Runs = Mapping[tuple[str, str], RunRecord]  # by method and protocol
 PUBLISHED = "published (Khandelwal, 2023)"
 MEASURED = "measured by masil"
 ABLATION = {  # the paper's row, and the method that measures it
     "Learnable + CE": "learnable-ce",
     "NC + CE": "nc-ce",
     "NC + ETF loss": "nc-fscil",
-    "NC + ETF loss + CF": "nc-etf-cf",
-    "MASIL": "masil",
+    "NC + ETF loss + CF": "cf-as-written",
+    "MASIL (as the paper writes it)": "masil-as-written",
+    "MASIL (this package)": "masil",
 }
-IMPROVEMENT = (
-    "Relative improvement: how far MASIL is ahead after the last session, computed from the accuracies of each group."
-)
-SPREAD = "Mean ± standard deviation over draws of the shots."
 
 
-def session_table(protocol: str, records: Iterable[RunRecord], expected: Sequence[str] = ()) -> Table:
-    """Give accuracy by session, as the paper's Tables 1, 2 and 4; methods of `expected` without a run are "not run"."""
-    own = [record for record in records if record.protocol == protocol]
+def session_table(protocol: str, records: Iterable[RunRecord], ours: str = OURS) -> Table:
+    """Give accuracy by session, as the paper's Tables 1, 2 and 4."""
+    runs = [record for record in records if record.protocol == protocol]
     printed = published(protocol)
-    count = max([len(row.sessions) for row in printed] + [len(record.draws[0].sessions) for record in own] + [1])
+    count = max([len(row.sessions) for row in printed] + [len(record.draws[0].sessions) for record in runs] + [1])
     columns = (
         *(Column(str(session), "session", rank=True) for session in range(count)),
         Column("average", rank=True),
         Column("relative improvement"),
     )
-    groups = []
+
+    def row(record: RunRecord, rivals: Sequence[RunRecord]) -> Row:
+        there = len(record.draws[0].sessions)
+        values = [Value.of(over_draws(record.draws, "accuracy", session)) for session in range(there)]
+        values += [Value(words=NOT_RUN)] * (count - there)
+        values += [Value.of(last(record, "average")), _improvement(record, rivals, ours)]
+        return Row(name_of(record.method), tuple(values), remark_on(record))
+
+    groups = _measured(runs, columns, row)
     if printed:
         best = printed[-1]  # MASIL itself
-        rows = [
-            Row(
-                row.method,
-                (
-                    *map(Cell, row.sessions),
-                    Cell(row.average),
-                    Cell(None if row is best else best.last - row.last, form="+.2f"),
-                ),
-            )
-            for row in printed
-        ]
-        groups.append(Group(PUBLISHED, ranked(columns, rows)))
-    groups += [
-        Group(_measured(setting), ranked(columns, _by_session(runs, count))) for setting, runs in alike(own).items()
+        rows = []
+        for one in printed:
+            behind = Value(None if one is best else best.last - one.last, form="+.2f")
+            rows.append(Row(one.method, (*map(Value, one.sessions), Value(one.average), behind)))
+        groups.insert(0, Group(PUBLISHED, ranked(columns, rows)))
+    notes = [
+        *[SPREAD] * any(len(record.draws) > 1 for record in runs),
+        f"Relative improvement: how far {name_of(ours)} of the same group is ahead after the last session.",
+        *REMARKS.get(protocol, ()),
+        *waiting_note(runs),
     ]
-    ran = {record.method for record in own}
-    absent = [Row(name_of(method)) for method in sorted(expected) if method not in ran]
-    if absent or not own:
-        groups.append(Group(MEASURED, tuple(absent if own else [Row("every method")])))
-    notes = [IMPROVEMENT, *REMARKS.get(protocol, ())]
-    if any(len(record.draws) > 1 for record in own):
-        notes.insert(0, SPREAD)
-    return Table(f"{title_of(protocol)}: accuracy by session, %", "method", columns, tuple(groups), tuple(notes))
+    return Table(f"{title_of(protocol)}: accuracy by session, %", "method", columns, tuple(groups), notes=tuple(notes))
 
 
-def _measured(setting: str) -> str:
-    return f"{MEASURED}: {setting}"
+def _measured(
+    records: Sequence[RunRecord], columns: Sequence[Column], row: Callable[[RunRecord, Sequence[RunRecord]], Row]
+) -> list[Group]:
+    """Give a group a setting; where there is no run, one that says so."""
+    settings = grouped(records, setting_of)
+    return [
+        Group(f"{MEASURED}: {setting}", ranked(columns, [row(run, runs) for run in runs]))
+        for setting, runs in settings.items()
+    ] or [Group(MEASURED, (Row("every method"),))]
 
 
-def _by_session(records: Sequence[RunRecord], count: int) -> list[Row]:
-    """Give the runs, worst first as in the paper."""
-    rows = []
-    for record in records:
-        cells = by_session(record)
-        padding = (Cell(missing=NOT_RUN),) * (count - len(cells))
-        improvement = relative_improvement(record, records)
-        rows.append(Row(name_of(record.method), (*cells, *padding, average(record), improvement), remark_on(record)))
-    return rows
-
-
-def relative_improvement(record: RunRecord, records: Iterable[RunRecord]) -> Cell:
-    """Give how far the MASIL among these runs is ahead: the one with the same weights, if there is such."""
-    if record.method == "masil":
-        return Cell()
-    rivals = [rival for rival in records if rival.method == "masil"]
-    rivals.sort(key=lambda rival: (rival.weights != record.weights, rival.weights, rival.started))
-    return Cell(last_accuracy(rivals[0]) - last_accuracy(record), form="+.2f") if rivals else Cell()
+def _improvement(record: RunRecord, rivals: Iterable[RunRecord], ours: str) -> Value:
+    """Give how far ours is ahead of a run: the one with the same weights, if there is such."""
+    if record.method == ours:
+        return Value()
+    own = [rival for rival in rivals if rival.method == ours]
+    own.sort(key=lambda rival: (rival.weights != record.weights, rival.weights, rival.started))
+    return Value(last_accuracy(own[0]) - last_accuracy(record), form="+.2f") if own else Value()
 
 
 def balance_table(protocol: str, records: Iterable[RunRecord]) -> Table:
     """Give what one accuracy hides, after the last session: old against new classes, and what it cost."""
+    over = "after the last session, %"
     columns = (
-        Column("base", "after the last session, %", rank=True),
-        Column("novel", "after the last session, %", rank=True),
-        Column("harmonic mean", "after the last session, %", rank=True),
+        *(Column(name, over, rank=True) for name in ("base", "novel", "harmonic mean")),
         Column("performance drop"),
         Column("gAcc", rank=True),
-        Column("teaching, s"),
+        Column("learning, s"),
         Column("kept, MB"),
     )
-    own = [record for record in records if record.protocol == protocol]
-    groups = [
-        Group(_measured(setting), ranked(columns, [_balance(record) for record in runs]))
-        for setting, runs in alike(own).items()
-    ]
+    figures = ("base", "novel", "harmonic_mean", "performance_drop", "generalised", "learn_seconds")
+
+    def row(record: RunRecord, _: Sequence[RunRecord]) -> Row:
+        values = [Value.of(last(record, name)) for name in figures]
+        return Row(name_of(record.method), (*values, Value(record.model_bytes / 1e6)), remark_on(record))
+
+    runs = [record for record in records if record.protocol == protocol]
     notes = (
         "Performance drop: first accuracy − last. gAcc: generalised accuracy (Tang et al., 2024).",
-        "Teaching: all sessions of one draw, without the making of activations. Kept: what the method remembers.",
+        "Learning: all sessions of one draw, without the making of activations. Kept: what the method remembers.",
     )
-    groups = groups or [Group(MEASURED, (Row("every method"),))]
-    return Table(f"{title_of(protocol)}: old and new classes, and cost", "method", columns, tuple(groups), notes)
-
-
-def _balance(record: RunRecord) -> Row:
-    cells = (
-        *(last(record, name) for name in ("base", "novel", "harmonic_mean")),
-        over_draws([draw.performance_drop for draw in record.draws]),
-        over_draws([draw.generalised for draw in record.draws]),
-        teaching_seconds(record),
-        Cell(record.model_bytes / 1e6),
-    )
-    return Row(name_of(record.method), cells, remark_on(record))
+    groups = tuple(_measured(runs, columns, row))
+    return Table(f"{title_of(protocol)}: old and new classes, and cost", "method", columns, groups, notes=notes)
 
 
 def ablation_table(records: Iterable[RunRecord]) -> Table:
-    """Give the paper's ablation (Table 3): five models, three data sets, last accuracy and average."""
-    columns = tuple(Column(name, title_of(protocol), True) for protocol in TABLES for name in ("final", "average"))
-    rows = [
-        Row(model, tuple(Cell(value) for protocol in TABLES for value in figures[protocol]))
+    """Give the paper's ablation (Table 3): its models, three data sets, last accuracy and average."""
+    runs = [record for record in records if record.method in ABLATION.values() and record.protocol in TABLES]
+    groups = {
+        f"{MEASURED}: {setting}": {(run.method, run.protocol): run for run in sorted(own, key=lambda run: run.started)}
+        for setting, own in grouped(runs, setting_of).items()
+    }
+    notes = [*[SPREAD] * any(len(run.draws) > 1 for run in runs), *REMARKS["ablation"]]
+    if len({(run.method, run.protocol, setting_of(run)) for run in runs}) < len(runs):
+        notes.append("Where a model was run several times in one setting, the newest run is shown.")
+    return ablation_of(TABLES, groups, notes, missing=NOT_RUN)
+
+
+def ablation_of(
+    protocols: Sequence[str], groups: Mapping[str, Runs], notes: Sequence[str], missing: str | None = None
+) -> Table:
+    """Give the paper's rows and, under each title, those of runs; `missing` is said of rows and figures not there.
+
+    Without `missing`, rows that no run measures are left out.
+    """
+    columns = tuple(Column(name, title_of(protocol), True) for protocol in protocols for name in ("final", "average"))
+    printed = [
+        Row(model, tuple(Value(value) for protocol in protocols for value in figures.get(protocol, (None, None))))
         for model, figures in published_ablation().items()
     ]
-    own = [record for record in records if record.method in ABLATION.values() and record.protocol in TABLES]
-    groups = [Group(PUBLISHED, ranked(columns, rows))]
-    for setting, runs in alike(own).items():
-        newest = {
-            (record.method, record.protocol): record for record in sorted(runs, key=lambda record: record.started)
-        }
-        measured = [
-            Row(model, tuple(cell for name in TABLES for cell in _ablated(newest.get((method, name)))))
+    tables = [Group(PUBLISHED, ranked(columns, printed))]
+    for title, runs in groups.items():
+        rows = [
+            Row(model, tuple(value for name in protocols for value in _ablated(runs.get((method, name)), missing)))
             for model, method in ABLATION.items()
+            if missing or any(run == method for run, _ in runs)
         ]
-        groups.append(Group(_measured(setting), ranked(columns, measured)))
-    if not own:
-        groups.append(Group(MEASURED, tuple(Row(model) for model in ABLATION)))
-    notes = list(REMARKS["ablation"])
-    if any(len(record.draws) > 1 for record in own):
-        notes.insert(0, SPREAD)
-    if len({(r.method, r.protocol, setting_of(r)) for r in own}) < len(own):
-        notes.append("Where a model was run several times in one setting, the newest run is shown.")
-    return Table(
-        "Ablation: accuracy after the last session, and average, %", "model", columns, tuple(groups), tuple(notes)
-    )
+        if rows:
+            tables.append(Group(title, ranked(columns, rows)))
+    if missing and not groups:
+        tables.append(Group(MEASURED, tuple(map(Row, ABLATION))))
+    title = "Ablation: accuracy after the last session, and average, %"
+    return Table(title, "model", columns, tuple(tables), notes=tuple(notes))
 
 
-def _ablated(record: RunRecord | None) -> tuple[Cell, Cell]:
+def _ablated(record: RunRecord | None, missing: str | None) -> list[Value]:
     if record is None:
-        return Cell(missing=NOT_RUN), Cell(missing=NOT_RUN)
-    return last(record), average(record)
+        return [Value(words=missing or "–")] * 2
+    return [Value.of(last(record)), Value.of(last(record, "average"))]
 
 
 def concept_table(records: Iterable[RunRecord]) -> Table:
@@ -176,12 +164,21 @@ def concept_table(records: Iterable[RunRecord]) -> Table:
     A record brings its own as `extras["concept_cosine"] = {"plain": …, "centred": …}`.
     """
     stated = tuple(
-        Row(title_of(name), (Cell(value, form=".2e"),)) for name, value in published_concept_cosines().items()
+        Row(title_of(name), (Value(value, form=".2e"),)) for name, value in published_concept_cosines().items()
     )
     measured = tuple(
-        Row(f"{title_of(record.protocol)}, {kind}", (Cell(float(value), form=".2e"),), detail_of(record))
+        Row(f"{title_of(record.protocol)}, {kind}", (Value(float(value), form=".2e"),), detail_of(record))
         for record in records
         for kind, value in sorted(record.extras.get("concept_cosine", {}).items())
     )
     groups = (Group(PUBLISHED, stated), Group(MEASURED, measured or (Row("every data set"),)))
-    return Table("Average cosine between concepts", "data set", (Column("cosine"),), groups, REMARKS["concept_cosine"])
+    return Table(
+        "Average cosine between concepts", "data set", (Column("cosine"),), groups, notes=REMARKS["concept_cosine"]
+    )
+
+
+def comparison_tables(records: Sequence[RunRecord]) -> list[Table]:
+    """Give the ablation and the concepts' cosines, each where a run belongs to it."""
+    models = set(ABLATION.values()) - {OURS}
+    tables = [ablation_table(records)] * any(run.method in models and run.protocol in TABLES for run in records)
+    return tables + [concept_table(records)] * any("concept_cosine" in run.extras for run in records)

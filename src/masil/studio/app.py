@@ -1,12 +1,11 @@
 """The routes: REST below /api with an OpenAPI document, and the page."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
-from pathlib import Path
+from functools import cache, partial
+from importlib.resources import files
+from pathlib import Path, PurePath
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Depends, FastAPI, File, Form, Query, Request, Response, UploadFile
@@ -18,18 +17,12 @@ from starlette.exceptions import HTTPException
 from masil import __version__
 from masil.errors import MasilError
 from masil.studio import actions
-from masil.studio.answers import Card, Forgotten, Health, Learnt, Predictions, Problem, Undo, Undone, Why
-from masil.studio.card import card
-from masil.studio.desk import Desk
-from masil.studio.door import Door
-from masil.studio.drawing import COLOURS
-from masil.studio.guard import Guard
-from masil.studio.keeper import Keeper
-from masil.studio.limits import Limits
+from masil.studio.actions import COLOURS
 from masil.studio.metrics import TYPE, Metrics
-from masil.studio.pages import pages
-from masil.studio.photos import decode_uploads
-from masil.studio.refusal import status_of
+from masil.studio.request_guard import AccessPolicy, Limits, RequestGuard, status_of
+from masil.studio.schemas import Card, Forgotten, Health, Learnt, Predictions, Problem, Undo, Undone, Why
+from masil.studio.served_model import ServedModel, WorkQueue
+from masil.studio.uploads import decode_uploads
 
 _LOG = logging.getLogger(__name__)
 _METRICS: dict[int | str, dict[str, Any]] = {200: {"content": {TYPE: {"schema": {"type": "string"}}}}}
@@ -39,19 +32,26 @@ _PROBLEMS: dict[int | str, dict[str, Any]] = {
 IMAGES = File(description="JPEG, PNG, WebP, GIF, BMP or TIFF, known by their content. None is kept.")
 TAUGHT_BY = Form(max_length=200, description="Who teaches; goes into the log.")
 BY = Query(max_length=200, description="Who asks for it; goes into the log.")
+# Written out, because a system's own table of types may call a script plain text, and browsers then refuse to run it.
+TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
 
 
 def create_app(
-    model: str | Path, *, guard: Guard | None = None, limits: Limits | None = None, device: str = "auto"
-) -> Door:
+    model: str | Path, *, access: AccessPolicy | None = None, limits: Limits | None = None, device: str = "auto"
+) -> RequestGuard:
     """Make the studio of one model file, as an ASGI application."""
-    guard, limits = guard or Guard(), limits or Limits()
-    keeper, desk, metrics = Keeper(Path(model), device=device), Desk(limits.seconds), Metrics()
+    access, limits = access or AccessPolicy(), limits or Limits()
+    served, queue, metrics = ServedModel(Path(model), device=device), WorkQueue(limits.seconds), Metrics()
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         yield
-        desk.close()
+        queue.close()
 
     app = FastAPI(
         title="masil studio", version=__version__, lifespan=lifespan, responses=_PROBLEMS,
@@ -59,16 +59,16 @@ def create_app(
         description="Teach an image classifier new classes from five photos each, ask it why, and take it back.",
     )  # fmt: skip
     _tell_errors(app)
-    # For the document only: the door looks at the token.
-    security = [] if guard.token is None else [Depends(HTTPBearer(auto_error=False))]
-    app.include_router(_asking(keeper, desk, limits), dependencies=security)
-    app.include_router(_teaching(keeper, desk, limits), dependencies=security)
-    app.include_router(_watching(keeper, metrics, limits), dependencies=security)
+    # For the document only: the guard checks the token.
+    security = [] if access.token is None else [Depends(HTTPBearer(auto_error=False))]
+    app.include_router(_asking(served, queue, limits), dependencies=security)
+    app.include_router(_teaching(served, queue, limits), dependencies=security)
+    app.include_router(_watching(served, metrics, limits), dependencies=security)
     app.include_router(_open())
-    return Door(app, guard, limits, metrics)
+    return RequestGuard(app, access, limits, metrics)
 
 
-def _asking(keeper: Keeper, desk: Desk, limits: Limits) -> APIRouter:
+def _asking(served: ServedModel, queue: WorkQueue, limits: Limits) -> APIRouter:
     router = APIRouter(prefix="/api", tags=["ask"])
 
     @router.post("/predict")
@@ -77,11 +77,9 @@ def _asking(keeper: Keeper, desk: Desk, limits: Limits) -> APIRouter:
     ) -> Predictions:
         """Give the most probable classes of each image."""
         uploads = await _read(images)
-
-        def work() -> Predictions:
-            return actions.predict(keeper.model, decode_uploads(uploads, keeper.framing, limits), top)
-
-        return await desk.ask(work)
+        return await queue.read(
+            lambda: actions.predict(served.model, decode_uploads(uploads, served.framing, limits), top)
+        )
 
     @router.post("/explain")
     async def explain(
@@ -89,16 +87,14 @@ def _asking(keeper: Keeper, desk: Desk, limits: Limits) -> APIRouter:
     ) -> Why:
         """Say which concepts spoke for the class of an image against the runner-up, and where they lie."""
         uploads = await _read([image])
-
-        def work() -> Why:
-            return actions.explain(keeper.model, decode_uploads(uploads, keeper.framing, limits), concepts)
-
-        return await desk.ask(work)
+        return await queue.read(
+            lambda: actions.explain(served.model, decode_uploads(uploads, served.framing, limits), concepts)
+        )
 
     return router
 
 
-def _teaching(keeper: Keeper, desk: Desk, limits: Limits) -> APIRouter:
+def _teaching(served: ServedModel, queue: WorkQueue, limits: Limits) -> APIRouter:
     router = APIRouter(prefix="/api", tags=["teach"])
 
     @router.post("/learn")
@@ -110,39 +106,36 @@ def _teaching(keeper: Keeper, desk: Desk, limits: Limits) -> APIRouter:
     ) -> Learnt:
         """Teach one class. The answer comes once the model is saved; until then the previous one is asked."""
         uploads = await _read(images)
-
-        def work() -> Learnt:
-            photos = decode_uploads(uploads, keeper.framing, limits)
-            return actions.learn(keeper, photos, name, taught_by=taught_by, update=update, limits=limits)
-
-        return await desk.teach(work)
+        return await queue.change(
+            lambda: actions.learn(served, uploads, name, taught_by=taught_by, update=update, limits=limits)
+        )
 
     @router.post("/undo")
     async def undo(wish: Annotated[Undo | None, Body()] = None) -> Undone:
         """Take back the last session as if it had not been."""
         meant = wish or Undo()
-        return await desk.teach(partial(actions.undo, keeper, meant.session, meant.by))
+        return await queue.change(partial(actions.undo, served, meant.session, meant.by))
 
     @router.delete("/classes/{name:path}")
     async def forget(name: str, by: Annotated[str | None, BY] = None) -> Forgotten:
         """Erase a class from every session. This cannot be undone."""
-        return await desk.teach(partial(actions.forget, keeper, name, by))
+        return await queue.change(partial(actions.forget, served, name, by))
 
     return router
 
 
-def _watching(keeper: Keeper, metrics: Metrics, limits: Limits) -> APIRouter:
+def _watching(served: ServedModel, metrics: Metrics, limits: Limits) -> APIRouter:
     router = APIRouter(prefix="/api", tags=["model"])
 
     @router.get("/info")
     def info() -> Card:
         """Give the model card: classes, sessions, memory, and the log."""
-        return card(keeper.model, keeper.path.name, limits)
+        return actions.card(served.model, served.path.name, limits)
 
     @router.get("/metrics", response_class=Response, responses=_METRICS)
     def read_metrics() -> Response:
         """Give counts and times as Prometheus reads them."""
-        return Response(metrics.text(keeper.model), headers={"content-type": TYPE})
+        return Response(metrics.text(served.model), headers={"content-type": TYPE})
 
     return router
 
@@ -164,6 +157,13 @@ def _open() -> APIRouter:
         return Response(content, headers={"content-type": kind})
 
     return router
+
+
+@cache
+def pages() -> dict[str, tuple[bytes, str]]:
+    """Give the content and the type of each file of the page, by its name; nothing else is ever read."""
+    folder = files("masil.studio").joinpath("static")
+    return {file.name: (file.read_bytes(), TYPES[PurePath(file.name).suffix]) for file in folder.iterdir()}
 
 
 async def _read(images: list[UploadFile]) -> list[tuple[str, bytes]]:

@@ -1,7 +1,5 @@
 """What has been asked and how long it took, in the text that Prometheus reads."""
 
-from __future__ import annotations
-
 from typing import final
 
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry, Counter, Gauge, Summary, generate_latest
@@ -23,11 +21,13 @@ class Metrics:
     """Counts requests by route and status. Routes, not paths: a client cannot make the list grow."""
 
     def __init__(self) -> None:
-        self.registry = own = CollectorRegistry()
-        self._requests = Counter("masil_requests", "Requests answered.", ("method", "route", "status"), registry=own)
+        self.registry = registry = CollectorRegistry()
+        self._requests = Counter(
+            "masil_requests", "Requests answered.", ("method", "route", "status"), registry=registry
+        )
         timed = "Time from a request's head to its answer."
-        self._seconds = Summary("masil_request_seconds", timed, ("route",), registry=own)
-        self._of_model = [Gauge(name, what, registry=own) for name, what in OF_MODEL.items()]
+        self._seconds = Summary("masil_request_seconds", timed, ("route",), registry=registry)
+        self._of_model = [Gauge(name, what, registry=registry) for name, what in OF_MODEL.items()]
 
     def answered(self, scope: Scope, status: int, seconds: float) -> None:
         """Take note of a request that is over."""
@@ -38,7 +38,7 @@ class Metrics:
 
     def text(self, model: Masil) -> bytes:
         """Give everything, and the size of the model."""
-        values = (len(model.memory_.labels), len(model.lessons_), model.memory_.nbytes, len(model.log_))
+        values = (len(model.memory_.labels), len(model.session_rows_), model.memory_.nbytes, len(model.log_))
         for gauge, value in zip(self._of_model, values, strict=True):
             gauge.set(value)
         return generate_latest(self.registry)

@@ -1,7 +1,5 @@
 """From a model file to an address: bind first, then load, then say where."""
 
-from __future__ import annotations
-
 import errno
 import secrets
 import socket
@@ -12,8 +10,7 @@ import uvicorn
 
 from masil.errors import InputError
 from masil.studio.app import create_app
-from masil.studio.guard import Guard, is_loopback
-from masil.studio.limits import Limits
+from masil.studio.request_guard import AccessPolicy, Limits, is_loopback
 
 
 def serve(
@@ -23,32 +20,24 @@ def serve(
     port: int = 8000,
     token: str | None = None,
     names: Iterable[str] = (),
-    limits: Limits | None = None,
     device: str = "auto",
     say: Callable[[str], None] = lambda _line: None,
 ) -> None:
-    """Serve a model until the process is told to stop; `say` is handed the address once it can be opened.
+    """Serve a model, whose file is written on every change, until the process is told to stop.
 
-    Args:
-        model: the file, which is written on every change.
-        host: the address to listen at. Any but this machine's own needs a token.
-        port: 0 takes a free one.
-        token: what every request must carry; "auto" makes one.
-        names: host names under which the studio may be opened besides localhost and IP addresses.
-        limits: on requests.
-        device: on which the backbone runs.
-        say: prints a line.
-
+    Any host but this machine's own needs a token, which every request must carry; "auto" makes one. Port 0 takes a free
+    one. `names` are host names under which the studio may be opened besides localhost and IP addresses. `say` is handed
+    the address once it can be opened.
     """
     token = check_token(host, token)
     with bind(host, port) as listener:
         own = () if is_loopback(host) else (socket.gethostname(),)
-        guard = Guard(token, frozenset(name.casefold() for name in (*own, *names)))
-        app = create_app(model, guard=guard, limits=limits, device=device)
+        access = AccessPolicy(token, frozenset(name.casefold() for name in (*own, *names)))
+        app = create_app(model, access=access, device=device)
         say(address(host, listener.getsockname()[1], token))
         config = uvicorn.Config(
             app, log_level="warning", access_log=False, server_header=False, proxy_headers=False, ws="none",
-            timeout_graceful_shutdown=int((limits or Limits()).seconds),
+            timeout_graceful_shutdown=int(Limits().seconds),
         )  # fmt: skip
         uvicorn.Server(config).run(sockets=[listener])
 

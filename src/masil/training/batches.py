@@ -1,7 +1,5 @@
 """Training images, held once as uint8, and the batches made of them: a pure function of seed, epoch and step."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from typing import NamedTuple, final
@@ -11,6 +9,7 @@ from torch import Tensor
 
 from masil.data import Augmentation, Framing, Images, augment, cutmix, mixup
 from masil.errors import DataError, InputError
+from masil.protocol import first_of_each, hold_out_count
 from masil.training.loss import make_loss
 from masil.training.recipe import Mixing, Recipe
 
@@ -33,11 +32,12 @@ class Batches:
         self.loss = make_loss(recipe.loss)  # for its views
         self.device = device
         self.classes = count_classes(images)
-        self.key = _key(images, side)
-        training, held_out = _split(images.labels, recipe.watch.holdout, recipe.seed)
+        key = hashlib.sha256(f"{images.fingerprint()} {side} ".encode() + images.labels.numpy().tobytes())
+        self.key = key.hexdigest()  # names images, labels and size, so that a checkpoint knows what it was trained on
+        training, held_out = hold_out_count(images.labels, recipe.watch.holdout, seeded(recipe.seed, "holdout"))
         self.pixels, self.labels = _loaded(images.subset(training), side, device)
         self.held_out = _loaded(images.subset(held_out), side, device)
-        self.watched = self._watched(recipe.watch.nc_images)
+        self.watched = first_of_each(images.labels[training], recipe.watch.nc_images)  # for measures of collapse
         self.batch = min(recipe.batch, len(self.labels))
         self.steps = len(self.labels) // self.batch  # what does not fill a batch waits for another epoch
 
@@ -48,7 +48,7 @@ class Batches:
         generator = seeded(recipe.seed, "batch", epoch, step)
         pixels, labels = self.pixels[rows], self.labels[rows]
         if recipe.rotated:
-            pixels, labels = turned(pixels, labels, recipe.rotated, self.classes, generator)
+            pixels, labels = turned(pixels, labels, recipe.rotated, self.classes, generator=generator)
         pixels = augment(pixels, recipe.augmentation, px, generator)
         pixels, labels = self.loss.views(pixels, labels, self.classes, generator)
         return mixed(pixels, labels, recipe.mixing, generator)
@@ -61,17 +61,12 @@ class Batches:
         """Give images as they are, at another size."""
         return augment(pixels.to(self.device), Augmentation(), px, seeded(0, "plain"))
 
-    def _watched(self, per_class: int) -> Tensor:
-        """Give the positions of the first images of each class, on which collapse is measured."""
-        chosen = [(self.labels == label).nonzero().flatten()[:per_class] for label in range(self.classes)]
-        return torch.cat(chosen)
-
 
 TURNS = 4  # of a class, the upright one included
 
 
 def turned(
-    pixels: Tensor, labels: Tensor, share: float, classes: int, generator: torch.Generator
+    pixels: Tensor, labels: Tensor, share: float, classes: int, *, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
     """Turn a share of the images by q = 1, 2 or 3 quarters; they become a virtual class, q · classes + label."""
     n = len(labels)
@@ -107,12 +102,12 @@ def count_classes(images: Images) -> int:
     """Count the base classes, refusing labels with gaps and classes that cannot vary."""
     if len(images) == 0:
         raise DataError("There are no images to train on.")
-    found, counts = torch.unique(images.labels, return_counts=True)
-    k = len(found)
-    if found.tolist() != list(range(k)):
+    labels, counts = torch.unique(images.labels, return_counts=True)
+    k = len(labels)
+    if labels.tolist() != list(range(k)):
         raise InputError(
             f"The labels of a base session must be 0 … k − 1 without gaps, but the {k} classes here have labels from "
-            f"{int(found[0])} to {int(found[-1])}; relabel the images of the base classes."
+            f"{int(labels[0])} to {int(labels[-1])}; relabel the images of the base classes."
         )
     if k < 2:
         raise InputError("There is only one class; a base session needs at least 2.")
@@ -128,38 +123,13 @@ def count_classes(images: Images) -> int:
 
 def read_names(names: Sequence[str], classes: int) -> tuple[str, ...]:
     """Check the names of classes 0, 1, …: one for each, and no two alike."""
-    found = tuple(names)
-    if len(found) != classes:
-        raise InputError(f"{len(found)} names were given for {classes} classes; label i is the class `names[i]`.")
-    if twice := [name for place, name in enumerate(found) if name in found[:place]]:
+    if len(names) != classes:
+        raise InputError(f"{len(names)} names were given for {classes} classes; label i is the class `names[i]`.")
+    if twice := [name for position, name in enumerate(names) if name in names[:position]]:
         raise InputError(f"Two classes are called '{twice[0]}'; each needs a name of its own.")
-    return found
-
-
-def _split(labels: Tensor, holdout: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Hold `holdout` images of each class out, drawn from the seed; give the positions of the others and of these."""
-    order = torch.randperm(len(labels), generator=seeded(seed, "holdout"))
-    held: list[Tensor] = [order[:0]]
-    for label in range(int(labels.max()) + 1 if holdout else 0):
-        own = order[labels[order] == label]
-        if len(own) - holdout < 2:
-            raise DataError(
-                f"Class {label} has {len(own)} images; with {holdout} held out fewer than 2 are left. Lower `holdout`."
-            )
-        held.append(own[:holdout])
-    out = torch.cat(held).sort().values
-    kept = torch.ones(len(labels), dtype=torch.bool)
-    kept[out] = False
-    return kept.nonzero().flatten(), out
+    return tuple(names)
 
 
 def _loaded(images: Images, side: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """Decode all images once."""
     return images.load(slice(None), Framing(side, side)).to(device), images.labels.to(device)
-
-
-def _key(images: Images, side: int) -> str:
-    """Name the images, their labels and their size, so that a checkpoint knows what it was trained on."""
-    state = hashlib.sha256(f"{images.fingerprint()} {side} ".encode())
-    state.update(images.labels.numpy().tobytes())
-    return state.hexdigest()

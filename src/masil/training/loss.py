@@ -1,9 +1,7 @@
 """What is minimised in a base session. A loss is written once and trains a network (`train`) or a map (`train_map`)."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self, final
 
@@ -12,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from masil.backbones import Backbone
-from masil.collapse import FRAMES, Projection, cosine_cross_entropy, dot_regression
+from masil.collapse import FRAMES, Projection, cosine_cross_entropy, dot_regression, least_squares_objective
 from masil.errors import InputError, lookup, suggest
 from masil.registry import Registry
 
@@ -32,6 +30,7 @@ class BaseLoss(nn.Module, ABC):
 
     name: ClassVar[str]
     needs_whole_batch: ClassVar[bool] = False  # compares the images of a batch, so one process must hold all of it
+    needs_pixels: ClassVar[bool] = False  # `forward` takes the normalised pixels [n c h w] as a fifth argument
 
     frame: Tensor | None = field(init=False, repr=False)
     vectors: nn.Parameter | None = field(init=False, repr=False)
@@ -56,6 +55,12 @@ class BaseLoss(nn.Module, ABC):
     @abstractmethod
     def forward(self, activations: Tensor, labels: Tensor, partners: Tensor, lam: Tensor) -> Tensor:
         """Give the mean loss of activations [n d] that are lam [n] of class `labels` and 1 − lam of `partners`."""
+
+    def prepare(self, backbone: Backbone, pixels: Tensor, labels: Tensor, side: int) -> None:
+        """Make what needs the images [n c h w] that are trained on, as a run begins or goes on; by default nothing.
+
+        They are uint8; `side` is the size at which the recipe begins. A resumed run must get what an unbroken one has.
+        """
 
     def virtual_classes(self, classes: int) -> int:
         """Count the classes that are trained: the real ones, and those that `views` makes of them."""
@@ -114,7 +119,7 @@ class CosineLoss(BaseLoss):
         super().__post_init__()
         lookup("start of the class vectors", self.start, STARTS)
         positive(self, "scale", "temperature")
-        not_negative(self, "smoothing", "contrast")
+        at_least(self, 0, "smoothing", "contrast")
         self.needs_whole_batch = self.contrast > 0  # type: ignore[misc]
 
     def build(self, features: int, classes: int, generator: torch.Generator) -> Self:
@@ -125,7 +130,7 @@ class CosineLoss(BaseLoss):
         """Give the cross-entropy, and contrast where it has a weight."""
         assert self.vectors is not None
         loss = cosine_cross_entropy(
-            activations, self.vectors, labels, self.scale, self.margin,
+            activations, self.vectors, labels, self.scale, margin=self.margin,
             smoothing=self.smoothing, partner_labels=partners, lam=lam,
         )  # fmt: skip
         if self.contrast:
@@ -162,11 +167,12 @@ class FrameLoss(BaseLoss):
 
     def build(self, features: int, classes: int, generator: torch.Generator) -> Self:
         """Make the frame, then draw the projection."""
+        vectors = frame = None
         if self.frame_shape is None:
             vectors = torch.randn(classes, self.embedding, generator=generator, device=generator.device)
-            return self.place(vectors, projection=Projection(features, self.embedding, generator=generator))
-        frame = FRAMES[self.frame_shape](max(classes, self.reserve or 0), self.embedding, generator)
-        return self.place(frame=frame, projection=Projection(features, self.embedding, generator=generator))
+        else:
+            frame = FRAMES[self.frame_shape](max(classes, self.reserve or 0), self.embedding, generator)
+        return self.place(vectors, frame, Projection(features, self.embedding, generator=generator))
 
     def forward(self, activations: Tensor, labels: Tensor, partners: Tensor, lam: Tensor) -> Tensor:
         """Compare embeddings with class vectors."""
@@ -178,8 +184,38 @@ class FrameLoss(BaseLoss):
         return dot_regression(z, vectors[labels], self.scale, partner_vectors=vectors[partners], lam=lam)
 
 
+@final
+@dataclass(eq=False, kw_only=True)
+class LeastSquaresLoss(BaseLoss):
+    """½ mean ‖W h − y‖² + ½ `decay_vectors` ‖W‖² + ½ `decay_features` mean ‖h‖², W learnt and y one-hot (Eq. obj).
+
+    The paper's λ_H counts for the sum over all N images, so `decay_features` is N λ_H.
+    """
+
+    name: ClassVar[str] = "least-squares"
+    decay_vectors: float = 5e-4
+    decay_features: float = 5e-4
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self, 0, "decay_vectors", "decay_features")
+
+    def build(self, features: int, classes: int, generator: torch.Generator) -> Self:
+        """Draw the class vectors."""
+        return self.place(torch.randn(classes, features, generator=generator, device=generator.device))
+
+    def forward(self, activations: Tensor, labels: Tensor, partners: Tensor, lam: Tensor) -> Tensor:
+        """Give Eq. obj of a batch."""
+        assert self.vectors is not None
+        targets = soft_labels(labels, partners, lam, len(self.vectors))
+        decay = self.decay_features / len(activations)
+        return least_squares_objective([self.vectors], activations, targets, self.decay_vectors, decay_features=decay)
+
+
 # Losses of one's own are added by name, or by other packages through entry points.
-LOSSES: Registry[type[BaseLoss]] = Registry("masil.losses", {loss.name: loss for loss in (CosineLoss, FrameLoss)})
+LOSSES: Registry[type[BaseLoss]] = Registry(
+    "masil.losses", {loss.name: loss for loss in (CosineLoss, FrameLoss, LeastSquaresLoss)}
+)
 
 
 def make_loss(settings: Mapping[str, Any]) -> BaseLoss:
@@ -190,26 +226,6 @@ def make_loss(settings: Mapping[str, Any]) -> BaseLoss:
         if key not in kind.settings():
             raise InputError(f"The loss '{kind.name}' has no setting '{key}'; {suggest(key, kind.settings())}")
     return kind(**values)
-
-
-@final
-class Network(nn.Module):
-    """A backbone and its loss as one module, which is what a distributed wrapper wants to see."""
-
-    def __init__(self, backbone: Backbone, loss: BaseLoss) -> None:
-        super().__init__()
-        self.backbone = backbone
-        self.head = loss  # the name that checkpoints have for it
-        # A function, not a module: compiled or not, the parameters keep one name each.
-        self.run: Callable[[Tensor], Tensor] = backbone.forward
-        self.cast: torch.dtype | None = None
-
-    def forward(self, x: Tensor, labels: Tensor, partners: Tensor, lam: Tensor) -> Tensor:
-        """Give the loss of normalised pixels [n c h w]."""
-        with torch.autocast(x.device.type, self.cast, enabled=self.cast is not None):
-            activations = self.run(x)
-        loss: Tensor = self.head(activations.float(), labels, partners, lam)
-        return loss
 
 
 def contrast(embeddings: Tensor, labels: Tensor, temperature: float) -> Tensor:
@@ -243,8 +259,8 @@ def positive(settings: Any, *names: str) -> None:
             raise InputError(f"`{name}` is {getattr(settings, name)}, but must be positive.")
 
 
-def not_negative(settings: Any, *names: str) -> None:
-    """Refuse settings below 0."""
+def at_least(settings: Any, lowest: float, *names: str) -> None:
+    """Refuse settings below the lowest value."""
     for name in names:
-        if not getattr(settings, name) >= 0:
-            raise InputError(f"`{name}` is {getattr(settings, name)}, but must be at least 0.")
+        if not getattr(settings, name) >= lowest:
+            raise InputError(f"`{name}` is {getattr(settings, name)}, but must be at least {lowest}.")

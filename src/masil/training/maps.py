@@ -47,12 +47,15 @@ class LinearFeatures:
         return functional.normalize(activations.float()) - self.centre
 
 
-def train_map(activations: Tensor, labels: Tensor, loss: BaseLoss, *, seed: int) -> LinearFeatures:
+def train_map(
+    activations: Tensor, labels: Tensor, loss: BaseLoss, *, seed: int, g: LinearFeatures | None = None
+) -> LinearFeatures:
     """Train a map of the activations of classes 0 … k − 1 with a loss, whose class vectors begin at the class means.
 
-    The loss is built here and afterwards holds the class vectors that were learnt beside the map.
+    `g` is what training starts from, the identity of centred activations if not given. The loss is built here and
+    afterwards holds the class vectors that were learnt beside the map.
     """
-    g = LinearFeatures.identity(activations)
+    g = LinearFeatures.identity(activations) if g is None else g
     generator = torch.Generator().manual_seed(seed)
     classes = int(labels.max()) + 1
     loss.build(len(g.centre), loss.virtual_classes(classes), generator)
@@ -72,17 +75,21 @@ def train_map(activations: Tensor, labels: Tensor, loss: BaseLoss, *, seed: int)
 def minimise_by_sgd(
     parameters: Iterable[Tensor],
     loss: Callable[[Tensor], Tensor],
-    rows: int,
+    rows: int | Tensor,
     *,
     steps: int,
     batch: int,
     rate: float,
     generator: torch.Generator,
 ) -> None:
-    """Lower `loss`, a function of the rows of a batch, by SGD; the rate falls from `rate` to 0 along a cosine."""
+    """Lower `loss`, a function of the rows of a batch, by SGD; the rate falls from `rate` to 0 along a cosine.
+
+    `rows` is their number, or the labels of all: then a batch has about as many rows of every class.
+    """
     learnt = [parameter.requires_grad_() for parameter in parameters]
     optimiser = torch.optim.SGD(learnt, rate, momentum=MOMENTUM, nesterov=True, weight_decay=5e-4)
-    for step, chosen in enumerate(shuffled_batches(rows, batch, steps, generator)):
+    drawn = balanced_batches if isinstance(rows, Tensor) else shuffled_batches
+    for step, chosen in enumerate(drawn(rows, batch, steps, generator)):  # type: ignore[arg-type]
         optimiser.param_groups[0]["lr"] = rate * 0.5 * (1 + math.cos(math.pi * step / steps))
         optimiser.zero_grad()
         loss(chosen).backward()  # type: ignore[no-untyped-call]
@@ -91,10 +98,10 @@ def minimise_by_sgd(
         parameter.requires_grad_(False)
 
 
-def minimise_convex(parameter: Tensor, loss: Callable[[], Tensor], iterations: int = 100) -> None:
+def minimise_convex(parameter: Tensor, loss: Callable[[], Tensor]) -> None:
     """Take `parameter` to the minimum of a convex `loss` by L-BFGS; nothing is random and no rate is chosen."""
     optimiser = torch.optim.LBFGS(
-        [parameter.requires_grad_()], max_iter=iterations, history_size=20, line_search_fn="strong_wolfe"
+        [parameter.requires_grad_()], max_iter=100, history_size=20, line_search_fn="strong_wolfe"
     )
 
     def closure() -> Tensor:
@@ -105,6 +112,13 @@ def minimise_convex(parameter: Tensor, loss: Callable[[], Tensor], iterations: i
 
     optimiser.step(closure)  # type: ignore[no-untyped-call]
     parameter.requires_grad_(False)
+
+
+def balanced_batches(labels: Tensor, size: int, steps: int, generator: torch.Generator) -> Iterator[Tensor]:
+    """Yield `steps` batches of row numbers, drawn so that every class is as likely as any other."""
+    weights = 1 / torch.bincount(labels)[labels]
+    for _ in range(steps):
+        yield torch.multinomial(weights, min(size, len(labels)), replacement=True, generator=generator)
 
 
 def shuffled_batches(rows: int, size: int, steps: int, generator: torch.Generator) -> Iterator[Tensor]:

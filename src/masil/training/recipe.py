@@ -1,15 +1,67 @@
-"""A recipe: every choice of a base session as plain values that JSON keeps."""
+"""A recipe: every choice of a base session as plain values that JSON keeps, the learning rate's course among them."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any, Self, final
 
 from masil.data import Augmentation
 from masil.errors import InputError, lookup
-from masil.training.loss import LOSSES, BaseLoss, CosineLoss, make_loss
-from masil.training.plain import build, flat
-from masil.training.schedule import Schedule
+from masil.storage import flat, from_json, to_json
+from masil.training.loss import LOSSES, BaseLoss, CosineLoss, at_least, make_loss
+
+# From 1 at t = 0 to 0 at t = 1.
+SHAPES: dict[str, Callable[[float], float]] = {
+    "constant": lambda _: 1.0,
+    "linear": lambda t: 1 - t,
+    "cosine": lambda t: (1 + math.cos(math.pi * t)) / 2,
+}
+
+
+@final
+@dataclass(frozen=True)
+class Schedule:
+    """Warm up linearly, then fall from 1 to `final` along `shape`, once or with warm restarts (SGDR).
+
+    Of `cycles` cycles each is `growth` times as long as the one before; SGDR (Loshchilov & Hutter 2017) is the cosine
+    with more than one.
+    """
+
+    shape: str = "linear"
+    warmup: float = 0.05  # share of all steps
+    final: float = 0.0  # fraction of the peak reached at the end of a cycle
+    cycles: int = 1
+    growth: float = 2.0
+
+    def __post_init__(self) -> None:
+        lookup("schedule", self.shape, SHAPES)
+        if not 0 <= self.warmup < 1:
+            raise InputError(f"The warm-up takes a share {self.warmup} of all steps, but must lie in [0, 1).")
+        if not 0 <= self.final <= 1:
+            raise InputError(f"The learning rate ends at {self.final} of its peak, but must lie in [0, 1].")
+        if self.cycles < 1 or self.growth <= 0:
+            raise InputError(f"A schedule needs cycles >= 1 and growth > 0, not {self.cycles} and {self.growth}.")
+
+    def factor(self, step: int, steps: int) -> float:
+        """Give the fraction of the peak for step 0 … steps − 1; the middle of the step is what counts."""
+        progress = (step + 0.5) / steps
+        if progress < self.warmup:
+            return progress / self.warmup
+        height = SHAPES[self.shape](self._within_cycle((progress - self.warmup) / (1 - self.warmup)))
+        return self.final + (1 - self.final) * height
+
+    def _within_cycle(self, progress: float) -> float:
+        """Map progress over all cycles to progress in the current one."""
+        lengths = [self.growth**i for i in range(self.cycles)]
+        position = progress * sum(lengths)
+        for length in lengths[:-1]:
+            if position < length:
+                return position / length
+            position -= length
+        return min(1.0, position / lengths[-1])
+
 
 VERSION = 2  # of the JSON form; 1 had a sum of losses, of which one had a weight
 AVERAGES = {"none": "the last weights", "ema": "an exponential average", "last": "the mean over the last epochs"}
@@ -27,21 +79,22 @@ class Sgd:
     decay_vectors: bool = False  # decay biases and batch norms as well
 
     def __post_init__(self) -> None:
-        _at_least(self, 0, "lr", "momentum", "weight_decay")
+        at_least(self, 0, "lr", "momentum")
+        at_least(self, 0, "weight_decay")
 
 
 @final
 @dataclass(frozen=True)
 class MuonSettings:
-    """Muon for the weights of convolutions; see `masil.training.muon`."""
+    """Muon for the weights of convolutions; see `masil.training.optimiser`."""
 
     lr: float = 0.08  # the relative change of a weight per step, at the peak
     momentum: float = 0.9
     rounds: int = 3  # of Newton–Schulz
 
     def __post_init__(self) -> None:
-        _at_least(self, 0, "lr", "momentum")
-        _at_least(self, 1, "rounds")
+        at_least(self, 0, "lr", "momentum")
+        at_least(self, 1, "rounds")
 
 
 @final
@@ -55,7 +108,7 @@ class Mixing:
     cutmix_alpha: float = 1.0
 
     def __post_init__(self) -> None:
-        _at_least(self, 0, "mixup", "cutmix")
+        at_least(self, 0, "mixup", "cutmix")
         if self.mixup + self.cutmix > 1:
             raise InputError(
                 f"Mixup takes {self.mixup} and cutmix {self.cutmix} of the batches, together more than all."
@@ -73,7 +126,7 @@ class Average:
 
     def __post_init__(self) -> None:
         lookup("average", self.kind, AVERAGES)
-        _at_least(self, 1, "epochs")
+        at_least(self, 1, "epochs")
         if not 0 <= self.decay < 1:
             raise InputError(f"The decay of an average is {self.decay}, but must lie in [0, 1).")
 
@@ -90,12 +143,12 @@ class Tuning:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "frozen", tuple(self.frozen))
-        _at_least(self, 0, "l2_sp")
+        at_least(self, 0, "l2_sp")
 
 
 @final
 @dataclass(frozen=True)
-class Watch:
+class Monitoring:
     """What is measured while training, always on base training images."""
 
     holdout: int = 0  # images of each class that are kept from training, for the accuracy of every epoch
@@ -103,8 +156,8 @@ class Watch:
     nc_images: int = 10  # of each class
 
     def __post_init__(self) -> None:
-        _at_least(self, 0, "holdout", "nc_every")
-        _at_least(self, 2, "nc_images")
+        at_least(self, 0, "holdout", "nc_every")
+        at_least(self, 2, "nc_images")
 
 
 @final
@@ -128,7 +181,7 @@ class Recipe:
     loss: dict[str, Any] = field(default_factory=dict)  # its name and settings, see `BaseLoss.to_json`
     average: Average = field(default_factory=Average)
     tuning: Tuning = field(default_factory=Tuning)
-    watch: Watch = field(default_factory=Watch)
+    watch: Monitoring = field(default_factory=Monitoring)
     compile: bool = True  # where the machine gains by it and the stage is long enough
     seed: int = 0
     method: str | None = None  # whose way of training this is; None = it is nobody's in particular
@@ -168,22 +221,15 @@ class Recipe:
 
     def to_json(self) -> dict[str, Any]:
         """Give plain values; `from_json` gives an equal recipe back, also after a trip through a JSON file."""
-        return {"version": VERSION, **asdict(self)}
+        return to_json(self, VERSION)
 
     @classmethod
     def from_json(cls, value: Any) -> Self:
         """Check and read what `to_json` gave, or a part of it: what is missing takes its default."""
-        if not isinstance(value, dict):
-            raise InputError(f"A recipe is a table of values, but this is {str(value)[:80]!r}.")
-        values = dict(value)
-        version = values.pop("version", VERSION)
-        if version == 1:
-            values["loss"] = _loss_of_version_1(values.pop("objective", {}), values.pop("fused", 0.0))
-        elif version != VERSION:
-            raise InputError(
-                f"The recipe has version {version!r} but this masil reads version {VERSION}; update masil."
-            )
-        return build(cls, values, "recipe")
+        if isinstance(value, dict) and value.get("version") == 1:
+            value = dict(value) | {"version": VERSION}
+            value["loss"] = _loss_of_version_1(value.pop("objective", {}), value.pop("fused", 0.0))
+        return from_json(cls, value, "recipe", VERSION)
 
     def differences(self, other: Recipe) -> list[str]:
         """Say what differs, as "batch: 512 here, 128 there"."""
@@ -212,9 +258,3 @@ def _loss_of_version_1(objective: dict[str, Any], fused: float) -> dict[str, Any
         return {**taken("alice", scale="cosine_scale", margin="margin"), "fused": fused}
     names = ("margin", "smoothing", "start", "contrast", "temperature")
     return taken("cosine", scale="cosine_scale", **{name: name for name in names})
-
-
-def _at_least(settings: Any, lowest: float, *names: str) -> None:
-    for name in names:
-        if not getattr(settings, name) >= lowest:
-            raise InputError(f"`{name}` is {getattr(settings, name)}, but must be at least {lowest}.")

@@ -1,12 +1,11 @@
 """A base session in progress: what changes from step to step, and how it is saved and taken up again."""
 
-from __future__ import annotations
-
 import copy
 import logging
 import math
 import time
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 from typing import final
@@ -15,21 +14,17 @@ import torch
 from torch import Tensor
 
 from masil.backbones import Backbone
+from masil.collapse import class_means
 from masil.errors import InputError, MasilError
-from masil.files import write_json
 from masil.progress import Bar
-from masil.training.average import WeightAverage
+from masil.storage import write_json
 from masil.training.batches import TURNS, Batches
-from masil.training.checkpoint import FILE, Checkpoint, check_fits, fill, finite, write_checkpoint
-from masil.training.compute import TIMED, WARM, ComputeSettings, ForwardChoice, is_long
-from masil.training.convolution import with_small_maps
-from masil.training.distributed import World, wrap_ddp
-from masil.training.history import Row, sentence, tidy
-from masil.training.loss import Network
+from masil.training.compute import TIMED, WARM, ComputeSettings, ForwardChoice, World, long_sizes
+from masil.training.convolution import choose_forms, with_small_maps
+from masil.training.network import WeightAverage, activations, make_network, measure
 from masil.training.optimiser import Optimiser, freeze, set_training
-from masil.training.recipe import Recipe
-from masil.training.trained import built_loss
-from masil.training.watch import activations, measure
+from masil.training.trained import FILE, Checkpoint, Row, check_fits, fill, write_checkpoint
+from masil.wording import duration
 
 LOG = logging.getLogger(__name__)
 REFRESH = 50  # batches from which an average's batch norms are estimated anew
@@ -47,27 +42,31 @@ class TrainingRun:
         self,
         backbone: Backbone,
         batches: Batches,
-        recipe: Recipe,
+        folder: Path,
+        *,
         settings: ComputeSettings,
         world: World,
-        folder: Path,
         names: tuple[str, ...] | None = None,
     ) -> None:
         if batches.loss.needs_whole_batch and world.size > 1:
             raise InputError("The contrastive loss compares the images of one batch and so needs one process.")
-        self.batches, self.recipe, self.settings, self.world, self.folder = batches, recipe, settings, world, folder
+        self.batches, self.recipe, self.settings, self.world, self.folder = (
+            batches, batches.recipe, settings, world, folder
+        )  # fmt: skip
         self.names = names  # of the classes
         self.config = backbone.config()
         own = copy.deepcopy(backbone).requires_grad_(True)
         with_small_maps(own)
-        self.network = Network(own, built_loss(backbone.features, batches.classes, recipe)).to(batches.device)
+        self.network = make_network(own, batches.classes, self.recipe).to(batches.device)
         self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.network.cast = settings.cast
-        freeze(self.network, recipe.tuning)
-        self.average = None if recipe.average.kind == "none" else WeightAverage(self.network, recipe.average)
-        self.wrapped = wrap_ddp(self.network, world, batches.device)
-        self.optimiser = Optimiser(self.network, recipe)
-        self.choice = ForwardChoice(self.network.backbone)
+        freeze(self.network, self.recipe.tuning)
+        self.average = None if self.recipe.average.kind == "none" else WeightAverage(self.network, self.recipe.average)
+        self.wrapped = world.wrap_ddp(self.network, batches.device)
+        self.optimiser = Optimiser(self.network, self.recipe)
+        self.long = long_sizes(self.recipe, batches.steps)
+        self.choice = ForwardChoice(own, self.long if settings.compile else ())
+        self.forms: dict[str, str] = {}  # how convolutions on small maps are computed, by their shape
         self.epoch = self.step = 0
         self.history: list[Row] = []
         self.running = {"loss": 0.0, "seconds": 0.0}
@@ -75,10 +74,15 @@ class TrainingRun:
     def begin(self) -> None:
         """Make what needs the images before the first step."""
         if self.recipe.loss.get("start") == "means":
-            found = activations(self.network, self.batches, self.batches.pixels[self.batches.watched], self.pixels)
-            labels = self.batches.labels[self.batches.watched]
-            means = torch.stack([found[labels == label].mean(0) for label in range(self.batches.classes)])
+            rows = self.batches.watched
+            seen = activations(self.network, self.batches, self.batches.pixels[rows], self.pixels)
+            means = class_means(seen, self.batches.labels[rows])
             self.network.head.start_at(means.repeat(TURNS, 1) if self.recipe.rotated else means)
+
+    def prepare(self) -> None:
+        """Let the loss make what it needs of the images and keeps in no checkpoint."""
+        batches = self.batches
+        self.network.head.prepare(self.network.backbone, batches.pixels, batches.labels, self.recipe.pixels(0))
 
     @property
     def pixels(self) -> int:
@@ -87,17 +91,12 @@ class TrainingRun:
 
     def run_epoch(self, advance: Bar, every: int) -> None:
         """Train to the end of the current epoch, saving after every `every` steps (0: at the end alone)."""
-        set_training(self.network, self.recipe.tuning)
-        compiles = self.settings.compile and is_long(self.recipe, self.pixels, self.batches.steps)
+        self._prepare()
         order = self.batches.order(self.epoch)
         for step in range(self.step, self.batches.steps):
-            started = time.perf_counter()
-            self.network.run = self.choice.forward(self.pixels) if compiles else self.network.backbone.forward
-            self.running["loss"] += self._train(step, order)
-            seconds = time.perf_counter() - started
+            loss, seconds = self._timed(step, order)
+            self.running["loss"] += loss
             self.running["seconds"] += seconds
-            if compiles:
-                self.choice.note(self.pixels, seconds)
             self.step = step + 1
             advance(self._cost(self.epoch))
             if every and self.step % every == 0 and self.step < self.batches.steps:
@@ -106,18 +105,29 @@ class TrainingRun:
 
     def epoch_seconds(self, px: int) -> float:
         """Say how long an epoch at this size takes, by steps of this network; it is trained on meanwhile."""
-        set_training(self.network, self.recipe.tuning)
         self.epoch = next(epoch for epoch in range(self.recipe.epochs) if self.recipe.pixels(epoch) == px)
-        compiles = self.settings.compile and is_long(self.recipe, px, self.batches.steps)
-        order, seconds = self.batches.order(0), []
-        for step in range(2 * (WARM + TIMED) + TIMED if compiles else WARM + TIMED):
-            started = time.perf_counter()
-            self.network.run = self.choice.forward(px) if compiles else self.network.backbone.forward
-            self._train(step % self.batches.steps, order)
-            seconds.append(time.perf_counter() - started)
-            if compiles:
-                self.choice.note(px, seconds[-1])
+        self._prepare()
+        order, steps = self.batches.order(0), WARM + TIMED
+        if px in self.choice.sizes:
+            steps += WARM + 2 * TIMED
+        seconds = [self._timed(step % self.batches.steps, order)[1] for step in range(steps)]
         return self.batches.steps * median(seconds[-TIMED:])
+
+    def _prepare(self) -> None:
+        """Let convolutions take their fastest form, and switch to training mode."""
+        if self.pixels in self.long and self.batches.device.type == "cpu":
+            each = self.batches.batch // self.world.size
+            choose_forms(self.network.backbone, (each, self.pixels), self.settings.cast, self.forms)
+        set_training(self.network, self.recipe.tuning)
+
+    def _timed(self, step: int, order: Tensor) -> tuple[float, float]:
+        """Take one step, compiled or not; give the loss of the global batch and the seconds."""
+        started = time.perf_counter()
+        self.network.run = self.choice.forward(self.pixels)
+        loss = self._train(step, order)
+        seconds = time.perf_counter() - started
+        self.choice.note(self.pixels, seconds)
+        return loss, seconds
 
     def _train(self, step: int, order: Tensor) -> float:
         """Take one step and give the loss of the global batch."""
@@ -131,13 +141,10 @@ class TrainingRun:
         loss.backward()
         done = self.epoch * self.batches.steps + step
         self.optimiser.step(self.recipe.schedule.factor(done, self.recipe.epochs * self.batches.steps))
-        if self.average is not None and self._averages():
+        settings = self.recipe.average
+        if self.average and (settings.kind == "ema" or self.epoch >= self.recipe.epochs - settings.epochs):
             self.average.update(self.network)
         return value
-
-    def _averages(self) -> bool:
-        settings = self.recipe.average
-        return settings.kind == "ema" or self.epoch >= self.recipe.epochs - settings.epochs
 
     def _close(self) -> None:
         """Measure, note the epoch's row, save."""
@@ -150,22 +157,23 @@ class TrainingRun:
         collapse = every > 0 and (final or (self.epoch + 1) % every == 0)
         kept = self.average.network if self.average is not None and self.average.count else self.network
         measured = measure(kept, self.batches, px, collapse)
+        seconds = self.running["seconds"] + time.perf_counter() - started
         row = {
             "epoch": self.epoch + 1,
             "pixels": px,
             "loss": self.running["loss"] / steps,
             "lr": recipe.sgd.lr * recipe.schedule.factor((self.epoch + 1) * steps - 1, recipe.epochs * steps),
             "images_per_second": steps * self.batches.batch / self.running["seconds"],
-            "seconds": self.running["seconds"] + time.perf_counter() - started,
+            "seconds": seconds,
             **measured,
         }
-        self.history.append(tidy(row))
+        self.history.append(_tidy(row))
         self.epoch, self.step, self.running = self.epoch + 1, 0, {"loss": 0.0, "seconds": 0.0}
         self.save()
         if self.world.writes:
             write_json(self.folder / "history.json", self.history)
-            left = self.work_left() * row["seconds"] / (steps * self._cost(self.epoch - 1))
-            LOG.info(sentence(self.history[-1], recipe.epochs, left))
+            left = self.work_left() * seconds / (steps * self._cost(self.epoch - 1))
+            LOG.info(_sentence(self.history[-1], recipe.epochs, left))
 
     def work_left(self) -> float:
         """Give the steps still to be taken, smaller images counted as the share of a step that they take."""
@@ -178,11 +186,10 @@ class TrainingRun:
     def _refresh(self) -> None:
         """Give a mean over the last epochs batch norms of its own, unless they are not to be touched."""
         tuning = self.recipe.tuning
-        if self.average is None or self.recipe.average.kind != "last" or tuning.freeze_batch_norm or tuning.frozen:
-            return
-        order = self.batches.order(self.epoch)
-        steps = range(min(REFRESH, self.batches.steps))
-        self.average.refresh(self.batches(self.epoch, step, order).pixels for step in steps)
+        if self.average and self.recipe.average.kind == "last" and not (tuning.freeze_batch_norm or tuning.frozen):
+            order = self.batches.order(self.epoch)
+            steps = range(min(REFRESH, self.batches.steps))
+            self.average.refresh(self.batches(self.epoch, step, order).pixels for step in steps)
 
     def checkpoint(self) -> Checkpoint:
         """Give everything that the rest of the run depends on."""
@@ -197,7 +204,7 @@ class TrainingRun:
             backbone=self.config,
             classes=self.batches.classes,
             data=self.batches.key,
-            engine=self.settings.to_json(),
+            engine={**asdict(self.settings), "convolutions": self.forms},
             epoch=self.epoch,
             step=self.step,
             tensors={f"{part}.{key}": value for part, state in parts.items() for key, value in state.items()},
@@ -210,28 +217,48 @@ class TrainingRun:
     def save(self) -> None:
         """Write a checkpoint, unless a weight is no number: then the last good one stays."""
         checkpoint = self.checkpoint()
-        if not finite(checkpoint.part("network")):
+        if not checkpoint.finite():
             raise DivergedError(f"A weight is not finite after epoch {self.epoch}, step {self.step}. {self._advice()}")
         if self.world.writes:
             write_checkpoint(self.folder, checkpoint)
 
-    def restore(self, checkpoint: Checkpoint) -> None:
+    def restore(self, saved: Checkpoint) -> None:
         """Take up a run where its checkpoint left it."""
-        check_fits(checkpoint, self.recipe, self.config, self.batches.key, self.folder, self.names)
-        self.names = self.names or checkpoint.names
         path = self.folder / FILE
-        fill(self.network, checkpoint.part("network"), path)
-        self.optimiser.load(checkpoint.part("optimiser"))
-        if self.average is not None and checkpoint.averaged:
-            fill(self.average.network, checkpoint.part("average"), path)
-            self.average.count = checkpoint.averaged
-        self.epoch, self.step = checkpoint.epoch, checkpoint.step
-        self.history, self.running = list(checkpoint.history), dict(checkpoint.running)
-        if different := self.settings.differences(dict(checkpoint.engine)):
+        check_fits(saved, self.checkpoint(), path)
+        self.names = self.names or saved.names
+        fill(self.network, saved.part("network"), path)
+        self.optimiser.load(saved.part("optimiser"))
+        if self.average is not None and saved.averaged:
+            fill(self.average.network, saved.part("average"), path)
+            self.average.count = saved.averaged
+        self.epoch, self.step = saved.epoch, saved.step
+        self.history, self.running = list(saved.history), dict(saved.running)
+        if different := self.settings.differences(saved.engine):
             LOG.warning("The run goes on differently (%s): its last bits may differ.", "; ".join(different))
-        LOG.info("Resuming %s at epoch %d of %d, step %d.", path, self.epoch + 1, self.recipe.epochs, self.step)
+        else:
+            self.forms = dict(saved.engine.get("convolutions", {}))  # what was fastest then, for the same bits
+        done = f"epoch {self.epoch + 1} of {self.recipe.epochs}, step {self.step}"
+        LOG.info("Resuming %s at %s.", path, done)
 
     def _advice(self) -> str:
         kept = self.folder / FILE
         saved = f"The last good checkpoint is kept in {kept}." if kept.exists() else "No checkpoint was written yet."
         return f"{saved} Lower the learning rate or warm up for longer."
+
+
+def _tidy(row: Row) -> Row:
+    """Shorten numbers to what they mean, and leave out what is none."""
+    numbers = {name: value for name, value in row.items() if value is not None and math.isfinite(value)}
+    return {name: float(f"{value:.6g}") if isinstance(value, float) else value for name, value in numbers.items()}
+
+
+def _sentence(row: Row, epochs: int, seconds_left: float) -> str:
+    """Say a row in one line."""
+    parts = [f"epoch {row['epoch']}/{epochs}", f"{row['pixels']} px", f"loss {row['loss']:.3f}"]
+    if "accuracy" in row:
+        parts.append(f"held-out accuracy {100 * row['accuracy']:.1f} %")
+    if "nc1" in row:
+        parts.append(f"NC1 {row['nc1']:.3g}")
+    parts += [f"{row['images_per_second']:.0f} images/s", f"{duration(row['seconds'])}, {duration(seconds_left)} left"]
+    return " · ".join(parts)

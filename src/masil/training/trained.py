@@ -1,24 +1,114 @@
-"""What a base session gives, and how it is read again."""
+"""What a base session leaves: checkpoints while it lasts, and the trained backbone at its end.
 
-from __future__ import annotations
+A checkpoint is one file, replaced at once: named tensors, and everything else as JSON in its header. No pickle.
+"""
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
-from safetensors.torch import save_file
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from masil.backbones import Backbone, create
 from masil.collapse import Projection
-from masil.errors import StorageError
-from masil.files import atomic_path
-from masil.training.batches import TURNS, seeded
-from masil.training.checkpoint import FILE, Checkpoint, fill, read_checkpoint, within, write_checkpoint
-from masil.training.history import Row
-from masil.training.loss import BaseLoss, make_loss
+from masil.errors import InputError, StorageError
+from masil.storage import TensorFormat, read_tensors, write_tensors
 from masil.training.recipe import Recipe
+
+Row = dict[str, Any]  # what is known of an epoch
+FILE = "checkpoint.safetensors"
+FORM = TensorFormat("masil base session", 1, "checkpoint", "Move it away, or start again with --fresh (resume=False).")
+
+
+@final
+@dataclass(frozen=True)
+class Checkpoint:
+    """A base session with `step` steps of epoch `epoch` done. Random numbers follow from the seed and these two."""
+
+    recipe: Recipe
+    backbone: dict[str, Any]  # its config
+    classes: int
+    data: str  # which images, see `Batches.key`
+    engine: dict[str, Any]  # device, precision, … under which it was made
+    epoch: int
+    step: int
+    tensors: Mapping[str, Tensor]  # network.*, optimiser.*, average.*
+    history: list[Row] = field(default_factory=list)
+    running: dict[str, float] = field(default_factory=dict)  # sums over the steps of the current epoch
+    averaged: int = 0  # how many steps the average has seen
+    names: tuple[str, ...] | None = None  # of the classes, in the order of their labels; older checkpoints have none
+
+    @property
+    def finished(self) -> bool:
+        """Say whether every epoch is done."""
+        return self.epoch >= self.recipe.epochs
+
+    def part(self, prefix: str) -> dict[str, Tensor]:
+        """Give the tensors under a prefix, without it."""
+        return within(self.tensors, prefix)
+
+    def finite(self) -> bool:
+        """Say whether every weight of the network is a number."""
+        weights = self.part("network").values()
+        return all(bool(torch.isfinite(value).all()) for value in weights if value.is_floating_point())
+
+
+def within(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Give the tensors whose names begin with a prefix and a dot, named without them."""
+    start = f"{prefix}."
+    return {key.removeprefix(start): value for key, value in tensors.items() if key.startswith(start)}
+
+
+def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
+    """Write a checkpoint; until it is whole and on the disk, the one before it stays."""
+    values = {entry.name: getattr(checkpoint, entry.name) for entry in fields(checkpoint) if entry.name != "tensors"}
+    write_tensors(folder / FILE, FORM, values | {"recipe": checkpoint.recipe.to_json()}, checkpoint.tensors)
+    return folder / FILE
+
+
+def read_checkpoint(folder: Path) -> Checkpoint | None:
+    """Read the checkpoint in a folder, None if there is none; a damaged one is said to be, and left as it is."""
+    path = folder / FILE
+    if not path.exists():
+        return None
+    values, tensors = read_tensors(path, FORM, older="session")
+    try:
+        recipe, names = Recipe.from_json(values.pop("recipe")), values.pop("names", None)
+        return Checkpoint(recipe=recipe, tensors=tensors, names=None if names is None else tuple(names), **values)
+    except (KeyError, TypeError, InputError) as error:
+        raise StorageError(f"The checkpoint {path} holds a description that cannot be read ({error}).") from error
+
+
+def check_fits(saved: Checkpoint, own: Checkpoint, path: Path) -> None:
+    """Refuse a checkpoint of another backbone, recipe or set of images, or of classes with other names."""
+    way_out = "Choose another folder, or start again with --fresh (resume=False)."
+    if saved.backbone != json.loads(json.dumps(own.backbone)):
+        there, here = _short(saved.backbone), _short(own.backbone)
+        raise StorageError(f"{path} is a checkpoint of another backbone: {there} there, {here} here. {way_out}")
+    if different := own.recipe.differences(saved.recipe):
+        raise StorageError(f"{path} is a checkpoint of another recipe ({'; '.join(different[:3])}). {way_out}")
+    if saved.data != own.data:
+        raise StorageError(f"{path} was trained on other images, labels or image sizes than these. {way_out}")
+    for label, (there, here) in enumerate(zip(saved.names or (), own.names or (), strict=False)):
+        if there != here:
+            raise StorageError(f"In {path} class {label} is called '{there}', here '{here}'. {way_out}")
+
+
+def fill(module: nn.Module, state: Mapping[str, Tensor], path: Path) -> None:
+    """Load named tensors into a module, all or nothing."""
+    wanted = {key: value.shape for key, value in module.state_dict().items()}
+    given = {key: value.shape for key, value in state.items()}
+    if wanted != given:
+        odd = next(key for key in [*wanted, *given] if wanted.get(key) != given.get(key))
+        raise StorageError(f"{path} does not fit: {odd} is {given.get(odd)} there and {wanted.get(odd)} here.")
+    module.load_state_dict(dict(state))
+
+
+def _short(config: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key} {config[key]}" for key in ("name", "width") if key in config)
 
 
 @final
@@ -53,38 +143,20 @@ def trained(checkpoint: Checkpoint, backbone: Backbone, source: Path) -> Trained
     vectors = head.get("frame", head.get("vectors"))
     if vectors is None:
         raise StorageError(f"{source} holds no class vectors, neither a frame nor learnt ones.")
+    projection = None
+    if state := within(head, "projection"):
+        projection = Projection(backbone.features, len(state["skip.weight"]))
+        fill(projection, state, source)
+        projection.eval().requires_grad_(False)
     return Trained(
         backbone=backbone.eval().requires_grad_(False),
         class_vectors=vectors[: checkpoint.classes].float(),
         frame=head["frame"].float() if "frame" in head else None,
-        projection=_projection(within(head, "projection"), backbone.features, source),
+        projection=projection,
         history=tuple(checkpoint.history),
         recipe=checkpoint.recipe,
         names=checkpoint.names,
     )
-
-
-def _projection(state: Mapping[str, Tensor], features: int, source: Path) -> Projection | None:
-    if not state:
-        return None
-    projection = Projection(features, len(state["skip.weight"]))
-    fill(projection, state, source)
-    return projection.eval().requires_grad_(False)
-
-
-def built_loss(features: int, classes: int, recipe: Recipe) -> BaseLoss:
-    """Make the loss of a recipe for all classes that are trained, its random start drawn from the recipe's seed."""
-    loss = make_loss(recipe.loss)
-    count = TURNS * classes if recipe.rotated else loss.virtual_classes(classes)
-    return loss.build(features, count, seeded(recipe.seed, "head"))
-
-
-def save_weights(backbone: Backbone, path: Path, half: bool = True) -> None:
-    """Write weights that `masil.backbones.load_weights` reads, as safetensors, by default in half precision."""
-    state: Mapping[str, Tensor] = backbone.state_dict()
-    kept = {key: _halved(value) if half else value.detach().cpu().contiguous() for key, value in state.items()}
-    with atomic_path(path) as part:
-        save_file(kept, part, {"backbone": backbone.name})
 
 
 def compact(folder: Path | str, target: Path | str) -> Path:
@@ -94,7 +166,8 @@ def compact(folder: Path | str, target: Path | str) -> Path:
     """
     checkpoint = _finished(Path(folder))
     state = checkpoint.part("average") or checkpoint.part("network")
-    tensors = {f"network.{key}": _halved(value) for key, value in state.items()}
+    halved = {key: value.half() if value.is_floating_point() else value for key, value in state.items()}
+    tensors = {f"network.{key}": value for key, value in halved.items()}
     return write_checkpoint(Path(target), replace(checkpoint, tensors=tensors, running={}, averaged=0))
 
 
@@ -108,8 +181,3 @@ def _finished(folder: Path) -> Checkpoint:
             "train again with the same folder to finish it."
         )
     return checkpoint
-
-
-def _halved(value: Tensor) -> Tensor:
-    value = value.detach().cpu().contiguous()
-    return value.half() if value.is_floating_point() else value

@@ -1,0 +1,188 @@
+"""Which defaults should MASIL have? python benchmarks/defaults.py
+
+Some base classes are held out and play novel ones, on base *training* images alone. Where a backbone is trained, it is
+trained anew without them, half as wide as usual: classes that a backbone has seen are no novel ones. Around the present
+defaults one parameter at a time is varied: power, shrinkage, concepts, α, prior versus TEEN and its weight, views; the
+balance is tried at every strength with each. Two rows win: the one with the best accuracy over all classes, which is
+what the field ranks by, and the one with the best harmonic mean of base and novel accuracy. The defaults in the code
+are what the page says, and no test image has a say in it.
+
+    python benchmarks/defaults.py --protocol cifar100 --recipe cifar100-short --plays 2
+    python benchmarks/defaults.py --protocol cub200 --plays 3
+    python benchmarks/defaults.py --page
+
+The first two write results/defaults/NAME.json; the last makes docs/defaults.md of all such files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from masil.benchmark import Origin, Setting, prepare
+from masil.benchmark.play import draw_data, session_data
+from masil.benchmark.provenance import command, make_stamp, package_code
+from masil.data import load
+from masil.learner import VARIED
+from masil.methods import make
+from masil.methods.method import Task
+from masil.progress import track
+from masil.protocol import PROTOCOLS, pseudo_novel, score_session
+from masil.storage import read_json, write_bytes, write_json
+from masil.training import Recipe, recipe
+
+TRIED: dict[str, tuple[Any, ...]] = {
+    "power": (*VARIED["power"],),
+    "shrinkage": (0.3, 3.0, "auto"),
+    "concepts": (*VARIED["concepts"],),
+    "alpha": (0.0, 0.5),
+    "calibration": (*VARIED["calibration"],),
+    "teen": (*VARIED["teen"],),
+}
+STRENGTHS = tuple(step / 8 for step in range(9))  # of the balance
+AIMS = {"accuracy": "accuracy over all classes", "harmonic_mean": "harmonic mean of base and novel accuracy"}
+Row = dict[str, Any]
+
+
+def choices() -> Iterator[Row]:
+    """Yield the present defaults, then each with one parameter changed; TEEN's weight counts where it takes part."""
+    yield {}
+    for name, values in TRIED.items():
+        for value in values:
+            yield {"calibration": "both", name: value} if name == "teen" else {name: value}
+
+
+def settings(asked: argparse.Namespace) -> Iterator[tuple[int, int, Setting]]:
+    """Yield a protocol of base classes alone for each play; its backbone has not seen the classes that play novel."""
+    protocol = PROTOCOLS[asked.protocol]
+    dataset = load(protocol.dataset, asked.data)
+    sessions = max(1, round(protocol.base_classes * asked.share / protocol.way))
+    for play in range(asked.plays):
+        shape, base = pseudo_novel(protocol, dataset, sessions=sessions, seed=play)
+        if asked.recipe is None:
+            source: Row = {"backbone": asked.backbone, "weights": asked.weights}
+        else:
+            source = {"recipe": narrow(recipe(asked.recipe), asked.width), "folder": asked.base / f"{shape.name}"}
+        for views in asked.views:
+            yield play, views, prepare(shape, Origin(**source), dataset=base, views=views)
+
+
+def narrow(usual: Recipe, width: float) -> Recipe:
+    """Give a recipe of a narrower backbone."""
+    return replace(usual, width=width)
+
+
+def measure(setting: Setting, choice: Row, seed: int) -> Iterator[Row]:
+    """Yield accuracy and harmonic mean after the last session for every strength of the balance."""
+    protocol = setting.protocol
+    sessions = list(session_data(protocol, draw_data(setting, [0])[0]))
+    method: Any = make("masil", balance=1.0, **choice)
+    method.fit(sessions[0].taught, Task(protocol, seed=seed, adapted=setting.trained is not None))
+    for session in sessions[1:]:
+        method.learn(session.taught)
+    last = sessions[-1]
+    for strength in STRENGTHS:
+        trial = copy.copy(method.learner).set_params(balance=strength)
+        method.learner = trial
+        score = score_session(protocol, last.number, method.predict(last.tests), last.truth)
+        yield {
+            "balance": strength, "accuracy": 100 * score.accuracy, "base": 100 * score.base,
+            "novel": 100 * (score.novel or 0.0), "harmonic_mean": 100 * (score.harmonic_mean or 0.0),
+        }  # fmt: skip
+
+
+def sweep(asked: argparse.Namespace) -> None:
+    """Play all choices on all plays and write the file."""
+    rows: list[Row] = []
+    name = "-".join(filter(None, [asked.protocol, asked.recipe or asked.backbone]))
+    file, started, begun = asked.folder / f"{name}.json", datetime.now(UTC), time.perf_counter()
+    for play, views, setting in settings(asked):
+        tried = list(choices()) if views == asked.views[0] else [{}]
+        for choice in track(tried, f"Play {play}"):
+            for found in measure(setting, choice, asked.seed):
+                rows.append({"play": play, "choice": choice | {"views": views}, **found})
+            about = {"protocol": asked.protocol, "recipe": asked.recipe, "backbone": setting.backbone.name}
+            about |= {"width": asked.width if asked.recipe else None, "seed": asked.seed, "plays": asked.plays}
+            seconds = time.perf_counter() - begun
+            stamp = make_stamp(command(), setting.device, None, started=started, seconds=seconds)
+            write_json(file, {**about, "code": package_code(), "stamp": asdict(stamp), "rows": rows})
+    for aim in AIMS:
+        print(aim, best(rows, aim))
+
+
+def averaged(rows: list[Row]) -> list[Row]:
+    """Give the means over plays for each choice and strength."""
+    groups: dict[tuple[str, float], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((str(row["choice"]), row["balance"]), []).append(row)
+    keys = ("accuracy", "base", "novel", "harmonic_mean")
+    return [
+        {"choice": group[0]["choice"], "balance": group[0]["balance"], "plays": len(group)}
+        | {key: fmean(row[key] for row in group) for key in keys}
+        for group in groups.values()
+    ]
+
+
+def best(rows: list[Row], aim: str) -> Row:
+    """Give the choice and strength with the best mean over plays."""
+    return max(averaged(rows), key=lambda row: row[aim])
+
+
+def page(files: list[Path]) -> str:
+    """Give all files as Markdown: for either aim, each choice at its best strength."""
+    assert __doc__ is not None
+    lines = ["# Where the defaults come from", "", __doc__.split("\n\n")[1].replace("\n", " ")]
+    for file in files:
+        found = read_json(file)
+        of = f"trained by {found['recipe']} at width {found['width']}" if found["recipe"] else found["backbone"]
+        made = f"{found['plays']} plays; `python benchmarks/{found['stamp']['command']}`."
+        lines += ["", f"## {found['protocol']}, {of}", "", made]
+        for aim, title in AIMS.items():
+            lines += ["", f"By {title}:", "", "| choice | balance | accuracy | base | novel | harmonic mean |",
+                      "| --- | ---: | ---: | ---: | ---: | ---: |"]  # fmt: skip
+            means = averaged(found["rows"])
+            tops = [
+                max((row for row in means if row["choice"] == choice), key=lambda row: row[aim])
+                for choice in {str(row["choice"]): row["choice"] for row in means}.values()
+            ]
+            for row in sorted(tops, key=lambda row: -row[aim]):
+                what = ", ".join(f"{key} = {value}" for key, value in row["choice"].items()) or "as it is"
+                figures = " | ".join(f"{row[key]:.2f}" for key in ("accuracy", "base", "novel", "harmonic_mean"))
+                lines.append(f"| {what} | {row['balance']:g} | {figures} |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--protocol", default="cub200")
+    parser.add_argument("--recipe", help="train a backbone by it, without the classes that play novel")
+    parser.add_argument("--width", type=float, default=0.5, help="of that backbone")
+    parser.add_argument("--backbone", default="efficientnet_lite0")
+    parser.add_argument("--weights", default="imagenet")
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--plays", type=int, default=2, help="divisions of the base classes to average over")
+    parser.add_argument("--share", type=float, default=0.4, help="of the base classes that play novel")
+    parser.add_argument(
+        "--views", type=int, nargs="+", default=[1], help="all is tried with the first; then the others"
+    )
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--base", type=Path, default=Path("runs/defaults"), help="where backbones are kept")
+    parser.add_argument("--folder", type=Path, default=Path("results/defaults"))
+    parser.add_argument("--page", nargs="?", type=Path, const=Path("docs/defaults.md"), help="make the page instead")
+    asked = parser.parse_args()
+    if asked.page:
+        write_bytes(asked.page, page(sorted(asked.folder.glob("*.json"))).encode())
+    else:
+        sweep(asked)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,129 @@
+"""Sessions that train a network's last stage and its rows, gently, while made images stand in for old ones."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from masil.backbones import Backbone
+from masil.collapse import class_means
+from masil.data import Images
+from masil.hardware import resolve_device
+from masil.methods.method import Keeps, LargestScore, Queries, Samples, Task, state
+from masil.methods.network import CHUNK, FrozenPart, LastBlock, UpToLastBlock, last_stage
+
+MOMENTUM, DECAY = 0.9, 6e-4
+HALVED = (0.4, 0.7)  # of a session's epochs, after which the rates are halved
+
+
+@final
+class StageNetwork:
+    """Scaled cosines between a network's activations and the rows of classes; its last stage can be trained.
+
+    Images of the data set are run up to that stage once and stored. Images that are made here run through all of it.
+    """
+
+    def __init__(self, backbone: Backbone, rows: Tensor, scale: float, device: str) -> None:
+        self.device = resolve_device(device)
+        self.frozen = FrozenPart(backbone, device, cut=partial(UpToLastBlock, stage=True))
+        self.lower = copy.deepcopy(self.frozen.network).to(self.device)
+        self.stage = LastBlock(backbone, self.frozen.network.shape, stage=True).to(self.device).requires_grad_(False)
+        self.rows = rows.to(self.device)  # [k d]
+        self.scale = scale
+
+    def __call__(self, pixels: Tensor) -> Tensor:
+        """Give the logits [n k] of normalised pixels [n 3 h w] of any size."""
+        return self._cosines(self.stage.block(self.lower.maps(pixels)).mean((2, 3)))
+
+    def logits(self, entering: Tensor) -> Tensor:
+        """Give the logits [n k] of rows that enter the last stage."""
+        return self._cosines(self.stage(entering))
+
+    def _cosines(self, activations: Tensor) -> Tensor:
+        return self.scale * functional.normalize(activations) @ functional.normalize(self.rows).T
+
+    def entering(self, images: Images) -> Tensor:
+        """Give images as rows that enter the last stage."""
+        return self.frozen(images).to(self.device)
+
+    @torch.no_grad()
+    def scores(self, images: Images) -> Tensor:
+        """Give the logits [n k] of images, a chunk at a time."""
+        rows = self.frozen(images)
+        chunks = torch.split(rows, CHUNK) if len(rows) else [rows]
+        return torch.cat([self.logits(chunk.to(self.device)).cpu() for chunk in chunks])
+
+    def batch_norms(self) -> Iterator[nn.BatchNorm2d]:
+        """Yield every batch norm that an image passes."""
+        unused = set(last_stage(self.lower.whole).modules())
+        for module in (*self.lower.modules(), *self.stage.modules()):
+            if isinstance(module, nn.BatchNorm2d) and module not in unused:
+                yield module
+
+    def snapshot(self) -> StageNetwork:
+        """Give the network as it is now; what is trained later does not change it."""
+        before = copy.copy(self)
+        before.stage, before.rows = copy.deepcopy(self.stage), self.rows.clone()
+        return before
+
+    def train(
+        self, new: int, loss: Callable[[], Tensor], *, epochs: int, lr: float, gentle: float, generator: torch.Generator
+    ) -> None:
+        """Append `new` rows, drawn from ±1/√d, and lower `loss` of all logits, one step an epoch.
+
+        New rows are trained at rate `lr`, old ones and the last stage at `gentle`; what comes before it is fixed.
+        """
+        d = self.rows.shape[1]
+        added = (2 * torch.rand(new, d, generator=generator) - 1) / d**0.5
+        old, added = self.rows.clone().requires_grad_(), added.to(self.device).requires_grad_()
+        stage = list(self.stage.requires_grad_(True).parameters())
+        groups = [{"params": [added], "lr": lr}, {"params": [*stage, old], "lr": gentle}]
+        optimiser = torch.optim.SGD(groups, momentum=MOMENTUM, weight_decay=DECAY, nesterov=True)
+        rates = torch.optim.lr_scheduler.MultiStepLR(optimiser, [int(share * epochs) for share in HALVED], 0.5)
+        for _ in range(epochs):
+            self.rows = torch.cat([old, added])
+            optimiser.zero_grad()
+            loss().backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
+            rates.step()
+        self.rows = torch.cat([old, added]).detach()
+        self.stage.requires_grad_(False)
+
+
+@dataclass(kw_only=True)
+class StageMethod(LargestScore):
+    """A method that keeps a network and no images; its sessions train the last stage and the rows."""
+
+    sees = "images"
+    trains = "network"
+    keeps = Keeps.WEIGHTS
+
+    scale: float = 16.0
+    epochs: int = 100
+    lr: float = 0.1  # of new rows
+    gentle: float = 1e-4  # of old rows and the last stage
+    net: StageNetwork = state()
+    generator: torch.Generator = state()
+
+    def fit(self, base: Samples, task: Task) -> None:
+        """Take the network, with the rows that its base session learnt or else the class means."""
+        assert task.backbone is not None
+        self.generator = torch.Generator().manual_seed(task.seed)
+        trained = task.trained
+        learnt = trained is not None and trained.projection is None and trained.frame is None
+        rows = class_means(functional.normalize(base.activations.float()), base.labels)
+        if trained is not None and learnt and trained.recipe.method is None:
+            rows = trained.class_vectors.float().clone()
+        self.net = StageNetwork(task.backbone, rows, self.scale, task.device)
+
+    def scores(self, queries: Queries) -> Tensor:
+        """Give scaled cosines."""
+        assert queries.images is not None
+        return self.net.scores(queries.images)

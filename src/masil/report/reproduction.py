@@ -1,0 +1,171 @@
+"""The page of `masil reproduce`: what of MASIL replicates, then every table and figure beside the paper's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from masil.benchmark import Budget, RunRecord
+from masil.report.claims import Claim, claims, only_draws
+from masil.report.figures import cosines_by_session
+from masil.report.measured import draws_of, name_of, slug, title_of
+from masil.report.published import REMARKS
+from masil.report.render import code, escaped, markdown_table
+from masil.report.style import save
+from masil.report.table import Column, Group, Row, Table, Value
+from masil.report.tables import ablation_of, concept_table, session_table
+from masil.storage import write_bytes
+from masil.wording import duration
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+HEADER = "<!-- Made by `masil reproduce`; change the runs, not this file. -->"
+FILE = "what-replicates.md"
+COLLAPSE = ("nc1", "nc1_ratio", "equiangular_means", "nc3", "nc4")
+
+
+def write_reproduction(records: Sequence[RunRecord], parts: Sequence[str], budget: Budget, folder: Path) -> Path:
+    """Write the page and its figures, and give the page's path."""
+    for protocol, figure in _figures(records, parts):
+        save(figure, folder / "figures" / f"{slug(protocol)}-cosines.svg")
+    page = folder / FILE
+    write_bytes(page, reproduction_page(records, parts, budget).encode())
+    return page
+
+
+def reproduction_page(records: Sequence[RunRecord], parts: Sequence[str], budget: Budget) -> str:
+    """Give the page in Markdown."""
+    return "\n".join(_page(records, parts, budget)) + "\n"
+
+
+def _page(records: Sequence[RunRecord], parts: Sequence[str], budget: Budget) -> Iterator[str]:
+    protocols = list(dict.fromkeys(record.protocol for record in records))
+    most = max((len(only_draws(record).draws) for record in records), default=0)
+    yield HEADER
+    yield "# What of MASIL replicates\n"
+    yield (
+        f"The paper's own pipeline, played by masil. Budget `{budget.name}`: {budget.words}. All figures here are of "
+        "this budget; accuracies in per cent.\n"
+    )
+    yield "## The paper's claims\n"
+    yield (
+        f"Differences between two rows on the same shots: the mean over {most} draws and the interval that holds it "
+        "with 95 % confidence (Student's t). *Confirmed* is an interval on the paper's side of 0, *contradicted* one "
+        "on the other side.\n"
+    )
+    yield claims_table(claims(records))
+    for part, protocol in (("table1", "miniimagenet"), ("table2", "cifar100"), ("table3", "cub200")):
+        if part in parts:
+            yield f"## {title_of(protocol)}\n"
+            yield markdown_table(session_table(protocol, _split(records, ("nc-fscil", "masil-as-written", "masil"))))
+    if {"ablation", "characters"} & set(parts):
+        yield "## Ablation\n"
+        yield markdown_table(ablation(records, protocols))
+    if {"figure", "characters"} & set(parts):
+        yield "## Class means and the vectors of other classes\n"
+        for protocol, _ in _figures(records, parts):
+            yield f"![Average cosines by session on {title_of(protocol)}](figures/{slug(protocol)}-cosines.svg)\n"
+        yield markdown_table(_cosine_table(records))
+    if {"concepts", "characters"} & set(parts):
+        yield "## Concepts\n"
+        yield markdown_table(concept_table([record for record in records if record.method == "masil-as-written"]))
+    yield "## Base sessions\n"
+    yield markdown_table(_base_table(records))
+    yield "## How it was measured\n"
+    for stamp in dict.fromkeys(command for record in records for command in record.stamped("command")):
+        yield f"- {code(stamp)}"
+    for record in records:
+        yield (
+            f"- {escaped(name_of(record.method))} on {title_of(record.protocol)}: {draws_of(record)}, "
+            f"{duration(record.seconds)}, commit {', '.join(filter(None, record.stamped('commit'))) or 'unknown'}"
+        )
+
+
+def claims_table(found: Sequence[Claim]) -> str:
+    """Give the claims as a Markdown table."""
+    lines = ["| data set | claim | paper | here | verdict |", "| --- | --- | ---: | ---: | --- |"]
+    lines += [
+        f"| {title_of(claim.protocol) if claim.protocol else '–'} | {escaped(claim.text)} | {claim.paper} | "
+        f"{claim.here()} | {escaped(claim.verdict())} |"
+        for claim in found
+    ]
+    return "\n".join([*lines, ""])
+
+
+def ablation(records: Sequence[RunRecord], protocols: Sequence[str]) -> Table:
+    """Give the paper's five rows and this package's as a sixth, on the standard shots and over draws."""
+    groups = {
+        f"measured by masil, {kind}": {(run.method, run.protocol): run for run in _of_kind(records, kind)}
+        for kind in ("standard shots", "draws")
+    }
+    return ablation_of(protocols, {title: runs for title, runs in groups.items() if runs}, REMARKS["ablation"])
+
+
+def _of_kind(records: Sequence[RunRecord], kind: str) -> list[RunRecord]:
+    """Give the records with their standard shots alone, or with their draws alone."""
+    kept = [
+        only_draws(record)
+        if kind == "draws"
+        else replace(record, draws=tuple(draw for draw in record.draws if draw.draw is None))
+        for record in records
+    ]
+    return [record for record in kept if record.draws]
+
+
+def _split(records: Sequence[RunRecord], methods: Sequence[str]) -> list[RunRecord]:
+    chosen = [record for record in records if record.method in methods]
+    return [*_of_kind(chosen, "standard shots"), *_of_kind(chosen, "draws")]
+
+
+def _figures(records: Sequence[RunRecord], parts: Sequence[str]) -> Iterator[tuple[str, Figure]]:
+    if not {"figure", "characters"} & set(parts):
+        return
+    for protocol in dict.fromkeys(record.protocol for record in records):
+        lines = {
+            name_of(record.method): record.extras["cosines"]
+            for record in records
+            if record.protocol == protocol and record.method != "masil" and record.extras.get("cosines")
+        }
+        if lines:
+            yield protocol, cosines_by_session(lines)
+
+
+def _cosine_table(records: Sequence[RunRecord]) -> Table:
+    """Give Avg_{k≠k'} h_k·w_k' after the first and the last session, all images counted."""
+    columns = tuple(Column(name, split) for split in ("train", "test") for name in ("base session", "last session"))
+    rows = tuple(
+        Row(
+            f"{name_of(record.method)}, {title_of(record.protocol)}",
+            tuple(
+                Value(record.extras["cosines"][split][place][1], form=".4f")
+                for split in ("train", "test")
+                for place in (0, -1)
+            ),
+        )
+        for record in records
+        if record.extras.get("cosines")
+    )
+    notes = ("All images of each class count: training images of the base session, shots, and all test images.",)
+    groups = (Group("measured", rows),)
+    return Table("Average cosine to the vectors of other classes", "model", columns, groups, notes=notes)
+
+
+def _base_table(records: Sequence[RunRecord]) -> Table:
+    """Give how far each base session has collapsed, from its first measured epoch to its last."""
+    columns = (Column("epochs"), Column("minutes"), *(Column(name, "first → last") for name in COLLAPSE))
+    rows: dict[str, Row] = {}
+    for record in records:
+        history = record.extras.get("history", [])
+        if record.recipe is None or record.recipe in rows or not history:
+            continue
+        watched = [row for row in history if "nc1" in row]
+        minutes = sum(row.get("seconds", 0.0) for row in history) / 60
+        values = [Value(float(len(history)), form=".0f"), Value(minutes, form=".1f")]
+        for name in COLLAPSE:
+            pair = [f"{row[name]:.3g}" for row in (watched[0], watched[-1])] if watched and name in watched[0] else []
+            values.append(Value(words=" → ".join(pair) or "–"))
+        rows[record.recipe] = Row(record.recipe, tuple(values))
+    return Table("Base sessions and their collapse", "recipe", columns, (Group("measured", tuple(rows.values())),))

@@ -1,0 +1,71 @@
+"""Data-free Replay: what the generator seeks, and how its images are labelled."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from masil.backbones import Backbone
+from masil.collapse import class_means
+from masil.methods import make
+from masil.methods.data_free_replay import (
+    NOISE,
+    ImageGenerator,
+    Student,
+    entropy,
+    generator_loss,
+    train_generator,
+)
+from masil.methods.stage import StageNetwork
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def test_the_generators_loss_is_lower_where_the_network_is_unsure() -> None:
+    teacher = torch.tensor([[4.0, 0.0, 0.0]])
+    losses = [float(generator_loss(share * teacher + 1, share * teacher, 0.01)) for share in (1.0, 0.5, 0.0)]
+    assert losses[0] > losses[1] > losses[2]  # at the same disagreement of 1
+    assert float(generator_loss(teacher + 2, teacher, 0.01)) < losses[0]
+    assert float(entropy(torch.zeros(2, 3))) == pytest.approx(torch.tensor(3.0).log().item())
+
+
+def test_generated_images_are_those_the_network_is_unsure_of(trained_images, trained_backbone: Backbone) -> None:
+    base = trained_images(range(5), 8, 1)
+    means = class_means(functional.normalize(base.activations), base.labels)
+    net = StageNetwork(trained_backbone, means - means.mean(0), 4.0, "cpu")
+    noise = torch.randn(64, NOISE, generator=torch.Generator().manual_seed(1))
+    found = []
+    for weight in (-10.0, 10.0):
+        torch.manual_seed(0)
+        maker = ImageGenerator(16)
+        student = nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 16, 5))
+        train_generator(
+            maker, student, net, rounds=30, batch=16, unsure=weight, generator=torch.Generator().manual_seed(0)
+        )
+        assert not maker.training
+        with torch.no_grad():
+            pixels = maker(noise)
+            assert pixels.shape == (64, 3, 16, 16)
+            found.append(float(entropy(net(pixels))))
+    assert found[1] > found[0] + 0.1
+
+
+def test_a_session_changes_the_last_stage_and_the_rows_alone(
+    trained_images, task, trained_backbone: Backbone, assert_only_the_last_stage_moved
+) -> None:
+    method = make("data-free-replay", rounds=1, batch=4, epochs=5, gentle=0.01)
+    method.fit(trained_images(range(5), 8, 1), task(5, 2, backbone=trained_backbone))
+    start, maker = copy.deepcopy(method.net), copy.deepcopy(method.maker.state_dict())
+    method.learn(trained_images(range(5, 7), 5, 2))
+    assert_only_the_last_stage_moved(start, method.net)
+    assert method.net.rows.shape == (7, trained_backbone.features)
+    assert all(torch.equal(value, maker[name]) for name, value in method.maker.state_dict().items())
+
+
+def test_a_student_knows_nothing_of_the_network_it_is_shaped_like(trained_backbone: Backbone) -> None:
+    net = StageNetwork(trained_backbone, torch.eye(5, trained_backbone.features), 16.0, "cpu")
+    student = Student(net)
+    assert not torch.equal(student.backbone.conv1.weight, trained_backbone.conv1.weight)
+    assert student(torch.zeros(2, 3, 16, 16)).shape == (2, 5)

@@ -1,0 +1,87 @@
+"""Claims of the paper against made-up runs: the verdict follows from the interval over draws."""
+
+from dataclasses import replace
+
+import pytest
+
+from masil.benchmark import BUDGETS
+from masil.report import Claim, claims, reproduction_page
+
+
+@pytest.mark.parametrize(
+    ("values", "never", "here", "verdict"),
+    [
+        ((1.0, 1.2, 0.8, 1.1, 0.9), False, "+1.00 ± 0.20", "confirmed"),
+        ((-1.0, -1.2, -0.8, -1.1, -0.9), False, "−1.00 ± 0.20", "contradicted"),
+        ((0.3, -0.3, 0.5, 0.1, -0.05), False, "+0.11 ± 0.38", "not confirmed"),
+        ((0.3, -0.3, 0.5, 0.1, -0.05), True, "+0.11 ± 0.38", "confirmed"),
+        ((1.0, 1.2, 0.8, 1.1, 0.9), True, "+1.00 ± 0.20", "contradicted"),
+        ((1.0,), False, "+1.00", "cannot be said of one draw"),
+        ((), False, "not measured", "cannot be said of one draw"),
+    ],
+)
+def test_a_verdict_follows_from_the_interval(values, never, here, verdict):
+    """± is t(4) = 2.776 standard errors of five draws."""
+    claim = Claim("cifar100", "something rises", "+0.52", values, never=never)
+    assert (claim.here(), claim.verdict()) == (here, verdict)
+
+
+def rows(record, **lasts):
+    """Runs on the standard shots, which claims pass over, and on three draws around a last accuracy."""
+    found = []
+    for method, last in lasts.items():
+        cosines = [{"train": [[0.9, 0.1], [0.8, 0.2]], "test": [[0.9, 0.1], [0.8, 0.1 + at / 100]]} for at in range(4)]
+        run = record(method.replace("_", "-"), (last + 30, last - 0.5, last, last + 0.5))
+        draws = tuple(replace(draw, draw=None if at == 0 else at - 1) for at, draw in enumerate(run.draws))
+        extras = {
+            "cosines_by_draw": cosines,
+            "cosines": cosines[0],
+            "history": [{"nc1": 2.0, "seconds": 30.0}, {"nc1": 0.5, "seconds": 30.0}],
+            "concept_cosine": {"plain": 0.17, "centred": -0.0159},
+            "bank": {"concepts": 64},
+        }
+        found.append(replace(run, draws=draws, extras=extras, recipe=f"cifar100-paper-quick+{run.method}"))
+    return found
+
+
+LASTS = {"learnable_ce": 50, "nc_ce": 51, "nc_fscil": 53, "cf_as_written": 52, "masil_as_written": 52, "masil": 57}
+
+
+def test_the_papers_steps_are_held_against_differences_on_the_same_draws(record):
+    found = {claim.text: claim for claim in claims(rows(record, **LASTS))}
+
+    def of(text):
+        claim = found[text]
+        return claim.paper, claim.here(), claim.verdict()
+
+    assert of("MASIL is ahead of NC-FSCIL in the last session") == ("+1.12", "−1.00 ± 0.00", "contradicted")
+    raises = "raises the last session"
+    assert of(f"a fixed simplex instead of a learnt classifier: {raises}") == ("+2.29", "+1.00 ± 0.00", "confirmed")
+    assert of(f"dot-regression instead of cross-entropy: {raises}") == ("+1.69", "+2.00 ± 0.00", "confirmed")
+    assert of(f"vectors induced by concepts: {raises}") == ("+0.02", "−1.00 ± 0.00", "contradicted")
+    assert of(f"fine-tuning: {raises}") == ("+1.10", "+0.00 ± 0.00", "not confirmed")
+    similar = "similarity between different classes, test images"
+    assert of(f"{similar}: rises with Learnable + CE")[1:] == ("+0.0200 ± 0.0248", "not confirmed")
+    assert of(f"{similar}: does not rise with NC + ETF loss")[2] == "confirmed"
+    assert of(f"{similar.replace('test', 'train')}: does not rise with NC + ETF loss")[2] == "contradicted"
+    assert of("features collapse in the base session: NC1 falls")[2] == "confirmed: from 2 to 0.5"
+    concepts = of("concepts do not overlap: their mean cosine is about 0")
+    assert concepts[:2] == ("−8.78e−03", "0.170")
+    assert "any 64 of equal length have −1.59e−02" in concepts[2]
+    assert "the frame is orthogonal" in of("Eq. obj on classes of 40, 20, 8, 3 images ends in a simplex")[2]
+
+
+def test_the_page_has_every_part_that_was_asked_for_and_says_its_budget(record):
+    runs = rows(record, **LASTS)
+    page = reproduction_page(runs, ["table2", "ablation", "figure", "concepts"], BUDGETS["quick"])
+    for heading in ("The paper's claims", "CIFAR-100", "Ablation", "Concepts", "Base sessions", "How it was measured"):
+        assert f"## {heading}" in page
+    assert "Budget `quick`: a few minutes" in page
+    assert "measured by masil, standard shots" in page
+    assert "| MASIL (as the paper writes it) |" in page
+    assert "not run" not in page
+    line = next(row for row in page.splitlines() if row.startswith("| MASIL (this package)") and "±" in row)
+    assert "57.00 ± 0.50" in line  # the standard shots are not among the draws
+    assert "cifar100-cosines.svg" in page
+    assert "cifar100-paper-quick+nc-fscil" in page
+    assert "## Concepts" not in reproduction_page(runs, ["table2"], BUDGETS["leg"])

@@ -1,0 +1,88 @@
+from dataclasses import replace
+
+import pytest
+from scipy import stats
+
+from masil.errors import InputError, UnknownNameError
+from masil.report import leaderboards, select
+
+
+def by_column(table, label):
+    row = next(row for row in table.groups[0].rows if row.label == label)
+    return dict(zip(table.headings(), row.texts(len(table.columns)), strict=True))
+
+
+def test_a_method_is_one_row_with_draws_standard_shots_and_published_figures_apart(record):
+    three = (54.0, 55.0, 56.0)
+    (board,) = leaderboards("cifar100", [record(lasts=three), record("alice", (51.0, 50.0, 55.0)), record("alice")])
+    assert [row.label for row in board.groups[0].rows] == ["MASIL (this package)", "ALICE"]  # the best is first
+    alice = by_column(board, "ALICE")
+    assert alice["3 draws last"] == "52.00 ± 2.65"
+    assert alice["standard shots last"] == "55.00"
+    assert (alice["published last"], alice["published average"]) == ("54.10", "63.21")
+    assert (alice["trains"], alice["keeps"], alice["MB"], alice["seconds"]) == ("nothing", "means", "1.5", "13.5")
+    assert by_column(board, "MASIL (this package)")["standard shots last"] == "–"
+    assert by_column(board, "MASIL (this package)")["keeps"] == "means, weights"
+
+
+def test_a_difference_is_paired_by_draw_and_has_the_interval_of_a_t_test(record):
+    ours, theirs = (54.0, 55.0, 56.5), (51.0, 50.0, 55.0)
+    (board,) = leaderboards("cifar100", [record(lasts=ours), record("teen", theirs), record("fecam", (53.0,))])
+    interval = stats.ttest_rel(ours, theirs).confidence_interval(0.95)
+    expected = f"+3.17 [{interval.low:.2f}, {interval.high:.2f}]".replace("-", "−")
+    assert by_column(board, "TEEN")["MASIL (this package) ahead"] == expected
+    assert by_column(board, "FeCAM")["MASIL (this package) ahead"] == "–"  # it has no draw that ours has
+    assert by_column(board, "MASIL (this package)")["MASIL (this package) ahead"] == "–"
+    (board,) = leaderboards("cifar100", [record(lasts=ours), record("teen", theirs)], ours="teen")
+    assert by_column(board, "MASIL (this package)")["TEEN ahead"].startswith("−3.17 [")
+    other = [record(lasts=ours), record("teen", theirs, data_checksum="other images")]
+    assert by_column(leaderboards("cifar100", other)[0], "TEEN")["MASIL (this package) ahead"] == "–"
+
+
+def test_balanced_scores_are_columns_beside_the_method_as_published(record):
+    plain = record("teen", (50.0,))
+    (draw,) = plain.draws
+    better = tuple(replace(row, accuracy=row.accuracy + 2) for row in draw.sessions)
+    (board,) = leaderboards("cifar100", [replace(plain, draws=(replace(draw, balanced=better),)), record()])
+    assert by_column(board, "TEEN")["standard shots last"] == "50.00"
+    assert by_column(board, "TEEN")["balanced last"] == "52.00"
+    assert by_column(board, "TEEN")["balanced average"] == "67.00"
+    assert by_column(board, "MASIL (this package)")["balanced last"] == "–"
+
+
+def test_every_base_session_has_a_table_that_says_its_budget_and_what_waits(record):
+    history = [{"epoch": 1}, {"epoch": 2}]
+    runs = [
+        record(recipe="short", extras={"history": history}, waiting="to be played again"),
+        record(), record("teen"), record("alice", recipe="cifar100-fast+alice"),
+    ]  # fmt: skip
+    first, second = leaderboards("cifar100", runs)
+    assert first.groups[0].title == "resnet18, trained by cifar100-fast"
+    assert [row.detail for row in first.groups[0].rows if row.label == "ALICE"] == ["own base session"]
+    assert second.groups[0].title == "resnet18, trained by short, 2 epochs"
+    assert second.groups[0].rows[0].detail == "waiting"
+    assert second.notes[-1] == "Waiting: to be played again."
+
+
+def test_rows_lead_to_their_files(record):
+    (board,) = leaderboards("cifar100", [record()], link=lambda run: f"{run.method}.json")
+    assert board.groups[0].rows[0].values[-1].link == "masil.json"
+
+
+def test_runs_are_chosen_by_method_and_by_setting(record):
+    runs = [record(), record("teen"), record("teen", (50.0, 51.0)), record("teen", protocol="cub200")]
+    assert select(runs, methods=["teen"]) == runs[1:]
+    assert select(runs, only=["CIFAR100", "2 draws"]) == [runs[2]]
+    with pytest.raises(UnknownNameError, match="no method among these runs called 'ten'; did you mean 'teen'"):
+        select(runs, methods=["ten"])
+    with pytest.raises(
+        InputError, match="No run has 'frozen' in its protocol or setting; there are: cifar100: resnet18"
+    ):
+        select(runs, only=["frozen"])
+
+
+def test_a_balanced_method_has_the_name_and_the_habits_of_its_method(record):
+    (board,) = leaderboards("cifar100", [record(), record("teen+balance", (50.0,)), record("mine+balance", (49.0,))])
+    assert [row.label for row in board.groups[0].rows][1:] == ["TEEN + balance", "mine+balance"]
+    assert by_column(board, "TEEN + balance")["keeps"] == "means"
+    assert by_column(board, "mine+balance")["keeps"] == "–"
