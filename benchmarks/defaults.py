@@ -79,15 +79,23 @@ def narrow(usual: Recipe, width: float) -> Recipe:
     return replace(usual, width=width)
 
 
-def measure(setting: Setting, choice: Row, seed: int) -> Iterator[Row]:
-    """Yield accuracy and harmonic mean after the last session for every strength of the balance."""
+def measure(setting: Setting, choice: Row, seed: int, draw: int = 0) -> Iterator[Row]:
+    """Yield accuracy and harmonic mean after the last session for every strength of the balance.
+
+    "alone" are the shares of base and of novel images whose class wins among its like.
+    """
     protocol = setting.protocol
-    sessions = list(session_data(protocol, draw_data(setting, [0])[0]))
+    sessions = list(session_data(protocol, draw_data(setting, [draw])[draw]))
     method: Any = make("masil", balance=1.0, **choice)
     method.fit(sessions[0].taught, Task(protocol, seed=seed, adapted=setting.trained is not None))
     for session in sessions[1:]:
         method.learn(session.taught)
-    last = sessions[-1]
+    last, k = sessions[-1], protocol.base_classes
+    scores, of_base = method.scores(last.tests), last.truth < k
+    alone = {
+        "base_alone": 100 * float((scores[of_base, :k].argmax(1) == last.truth[of_base]).float().mean()),
+        "novel_alone": 100 * float((scores[~of_base, k:].argmax(1) + k == last.truth[~of_base]).float().mean()),
+    }
     for strength in STRENGTHS:
         trial = copy.copy(method.learner).set_params(balance=strength)
         method.learner = trial
@@ -95,7 +103,7 @@ def measure(setting: Setting, choice: Row, seed: int) -> Iterator[Row]:
         yield {
             "balance": strength, "accuracy": 100 * score.accuracy, "base": 100 * score.base,
             "novel": 100 * (score.novel or 0.0), "harmonic_mean": 100 * (score.harmonic_mean or 0.0),
-        }  # fmt: skip
+        } | alone  # fmt: skip
 
 
 def sweep(asked: argparse.Namespace) -> None:
