@@ -67,6 +67,13 @@ def test_a_part_needs_only_its_own_rows():
         plan_reproduction(["tabel1"], BUDGETS["quick"], Path("out"))
 
 
+def test_one_data_set_can_be_played_alone():
+    planned = plan_reproduction(ALL, BUDGETS["quick"], Path("out"), only=["cifar100"])
+    assert [base.protocol.name for base in planned] == ["cifar100"] * 4
+    with pytest.raises(UnknownNameError, match="called 'cub200'; known are: cifar100"):
+        plan_reproduction(["table2"], BUDGETS["quick"], Path("out"), only=["cub200"])
+
+
 TINY = Recipe(
     "patterns-paper-quick", ((1, 8), (1, 16)), backbone="resnet20", width=0.25, framing=(20, 20), batch=16,
     compile=False, schedule=Schedule(shape="cosine", warmup=0.0, cycles=2), watch=Monitoring(nc_images=2),

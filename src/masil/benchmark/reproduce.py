@@ -64,16 +64,16 @@ BUDGETS: Mapping[str, Budget] = {
             "quick",
             "-quick",
             _SHORT,
-            "a few minutes for each base session on two cores, at half width (CUB-200: full width, few epochs), "
-            "concepts of the crops of 10 images of each class",
+            "a few minutes for each base session on two cores, at half width (CUB-200: full width, the last two stages "
+            "trained), by Muon instead of SGD with restarts, concepts of the crops of 10 images of each class",
             bank=10,
         ),
         Budget(
             "leg",
             "-leg",
             _FAST,
-            "at most 2.5 hours for each base session on two cores, at full width, concepts of the crops of 100 images "
-            "of each class",
+            "at most 2.5 hours for each base session on two cores, at full width, by Muon instead of SGD with restarts "
+            "(CUB-200: its last two stages by SGD), concepts of the crops of 100 images of each class",
             bank=100,
         ),
         Budget("full", "", _FAST, "the paper's epochs, sizes, batches and crops, for which a GPU is needed"),
@@ -98,12 +98,18 @@ class BaseSession:
         return len(read_json(history)) if history.is_file() else 0
 
 
-def plan_reproduction(parts: Iterable[str], budget: Budget, out: Path) -> list[BaseSession]:
-    """Give the base sessions that parts of the paper need, each once, with the rows that share it."""
+def plan_reproduction(parts: Iterable[str], budget: Budget, out: Path, only: Sequence[str] = ()) -> list[BaseSession]:
+    """Give the base sessions that parts of the paper need, each once, with the rows that share it.
+
+    `only` names the protocols to be played; without any, all are.
+    """
     rows: dict[tuple[str, str], None] = {}
     for part in parts:
         protocols, methods = lookup("part of the paper", part, PARTS)
         rows |= dict.fromkeys((protocol, method) for protocol in protocols for method in methods)
+    for protocol in only:
+        lookup("data set in these parts of the paper", protocol, {name: name for name, _ in rows})
+    rows = {row: None for row in rows if not only or row[0] in only}
     planned: dict[str, BaseSession] = {}
     for name, method in rows:
         protocol = PROTOCOLS[name]

@@ -32,6 +32,9 @@ def reproduce(
     budget: Annotated[
         BudgetName, typer.Option(help="quick: an hour in all; leg: 2.5 hours a base session; full: the paper's epochs.")
     ] = BudgetName.quick,
+    only: Annotated[
+        list[str] | None, options.option(text="Play only this data set, such as cifar100. May be repeated.")
+    ] = None,
     draws: Annotated[int, typer.Option(min=2, help="Draws of the shots, over which intervals are taken.")] = 5,
     jobs: Annotated[int | None, options.option("--jobs", "-j", text="Cells at a time; by default one a core.")] = None,
     weights: Annotated[
@@ -58,7 +61,7 @@ def reproduce(
     chosen = BUDGETS[budget.value]
     asked = [part for name in parts or ["all"] for part in (ALL if name == "all" else (name,))]
     file = weights or data_root(data) / "weights" / "resnet18_imagenet.safetensors"
-    planned = with_weights(plan_reproduction(dict.fromkeys(asked), chosen, out), file)
+    planned = with_weights(plan_reproduction(dict.fromkeys(asked), chosen, out, only or ()), file)
     datasets = {name: load(name, data, download=download) for name in {base.protocol.dataset for base in planned}}
     check_drawing()  # now rather than after hours: the page has figures
     alone = int(os.environ.get("WORLD_SIZE", "1")) == 1
@@ -85,8 +88,10 @@ def reproduce(
             grid = play_base(base, setting, chosen, draws=draws, out=out, workers=jobs)
             records += grid.runs
             failed |= {(base.recipe.name, *place): sentence for place, sentence in grid.failed.items()}
+        if records:
+            page = write_reproduction(records, list(dict.fromkeys(asked)), chosen, out)
     if records:
-        say(f"The page is {write_reproduction(records, list(dict.fromkeys(asked)), chosen, out)}.")
+        say(f"The page is {page}.")
     for (recipe, method, draw), sentence in failed.items():
         typer.secho(f"{method} on {recipe}, draw {draw}: failed: {sentence}", fg="red")
     if failed:

@@ -58,7 +58,7 @@ def _page(records: Sequence[RunRecord], parts: Sequence[str], budget: Budget) ->
     )
     yield claims_table(claims(records))
     for part, protocol in (("table1", "miniimagenet"), ("table2", "cifar100"), ("table3", "cub200")):
-        if part in parts:
+        if part in parts and protocol in protocols:
             yield f"## {title_of(protocol)}\n"
             yield markdown_table(session_table(protocol, _split(records, ("nc-fscil", "masil-as-written", "masil"))))
     if {"ablation", "characters"} & set(parts):
