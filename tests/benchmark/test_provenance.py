@@ -58,6 +58,14 @@ def test_the_commit_is_masil_s_own_and_changes_are_said(tmp_path, monkeypatch):
     assert len(commit) == 40
     (tmp_path / "other.py").write_text("changed")
     assert provenance.commit() == (commit, False)
+    has_commit = provenance.has_commit.__wrapped__  # it remembers its answers
+    assert has_commit(commit) is True
+    assert has_commit("0" * 40) is False
+    git(tmp_path, "checkout", "--orphan", "another")
+    git(tmp_path, "commit", "-m", "a history without it")
+    assert has_commit(commit) is False
+    (tmp_path / ".git").rename(tmp_path / "moved")
+    assert has_commit(commit) is None
 
 
 def test_the_code_s_checksum_follows_what_makes_figures(tmp_path, monkeypatch):

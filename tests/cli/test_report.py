@@ -16,7 +16,8 @@ def report(masil):
 
 
 @pytest.fixture
-def results(tmp_path):
+def results(tmp_path, monkeypatch):
+    monkeypatch.setattr("masil.report.measured.has_commit", lambda name: name != "gone")  # in a checkout or not
     rows = (SessionRow(0, 32, 90.0, 90.0, None, None, 1.0, 0.1), SessionRow(1, 37, 85.0, 88.0, 60.0, 71.4, 0.1, 0.1))
     stamp = Stamp("1a1d552", True, "masil run", {"masil": "0.1.0"}, {"cores": 2}, "2026-01-02T03:04:05", 3.0, 4, 5)
     record = RunRecord(
@@ -71,6 +72,7 @@ def test_the_document_is_written_and_checked(report, results, tmp_path):
     [
         ({"clean": False}, "was played with code that is in no commit"),
         ({"clean": None, "commit": None}, "was played with code that is in no commit"),
+        ({"commit": "gone"}, "names commit gone, which this repository does not have; play the run again"),
         ({"code": ""}, "is of an older masil, which noted neither parameters nor code"),
         ({"asked": (None, 0, 1)}, "is incomplete: 2 of 3 draws are missing"),
         ({"parameters": {"concepts": 3}}, "is older than its parameters: .*concepts was 3 and is 64"),

@@ -67,15 +67,26 @@ def make_stamp(command: str, device: str, method: object, *, started: datetime, 
 
 def commit() -> tuple[str | None, bool | None]:
     """Give the commit that masil is running from, and whether no file of the package differs from it."""
-
-    def ask(*question: str) -> str:
-        command = ["git", "-C", str(Path(masil.__file__).parent), *question]
-        return subprocess.check_output(command, stderr=subprocess.DEVNULL, text=True, timeout=30).strip()  # noqa: S603
-
     with suppress(subprocess.SubprocessError, OSError):
-        ask("ls-files", "--error-unmatch", "__init__.py")  # else the folder lies in a repository of someone else's
-        return ask("rev-parse", "HEAD"), not ask("status", "--porcelain", "--", ".")
+        _ask_git("ls-files", "--error-unmatch", "__init__.py")  # else the repository is someone else's
+        return _ask_git("rev-parse", "HEAD"), not _ask_git("status", "--porcelain", "--", ".")
     return None, None
+
+
+@cache
+def has_commit(name: str) -> bool | None:
+    """Say whether the history that masil is running from has a commit; None where there is none, or only its end."""
+    if commit()[0] is None or _ask_git("rev-parse", "--is-shallow-repository") == "true":
+        return None
+    with suppress(subprocess.SubprocessError):
+        _ask_git("merge-base", "--is-ancestor", name, "HEAD")
+        return True
+    return False
+
+
+def _ask_git(*question: str) -> str:
+    command = ["git", "-C", str(Path(masil.__file__).parent), *question]
+    return subprocess.check_output(command, stderr=subprocess.DEVNULL, text=True, timeout=30).strip()  # noqa: S603
 
 
 @cache

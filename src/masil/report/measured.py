@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from masil.benchmark import RunRecord, over_draws, parameters_now
+from masil.benchmark import RunRecord, has_commit, over_draws, parameters_now
 from masil.errors import InputError, lookup
 from masil.methods import BALANCE_SUFFIX, METHODS, Method, find_method
 from masil.protocol import PROTOCOLS, Spread
@@ -204,6 +204,8 @@ def fault(record: RunRecord) -> str | None:
         return f"{what} is of an older masil, which noted neither parameters nor code."
     if not all(record.stamped("clean")):
         return f"{what} was played with code that is in no commit; commit it, then play the run again."
+    if lost := [name for name in record.stamped("commit") if name and has_commit(name) is False]:
+        return f"{what} names commit {lost[0]}, which this repository does not have; play the run again."
     if record.missing:
         return f"{what} is incomplete: {len(record.missing)} of {len(record.asked)} draws are missing."
     if known_method(record.method) and record.protocol in PROTOCOLS and (changes := _changed_parameters(record)):
