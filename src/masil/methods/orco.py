@@ -147,8 +147,9 @@ class OrCo(Descends, NearestVector):
         Two means, not one over all rows: of a batch, few rows are novel, and their pull must not depend on how few.
         """
         errors = functional.cross_entropy(z @ self.vectors.T, labels, reduction="none")
+        base_weight: float = self.value("base_weight")
         of_novel, of_base = novel / novel.sum().clamp_min(1), ~novel / (~novel).sum().clamp_min(1)
-        return ((NOVEL_WEIGHT * of_novel + self.value("base_weight") * of_base) * errors).sum()
+        return ((NOVEL_WEIGHT * of_novel + base_weight * of_base) * errors).sum()
 
     def _contrast(self, z: Tensor, labels: Tensor) -> Tensor:
         """Give the contrast among a batch and as many perturbed targets of all classes but base ones, two of each.
