@@ -1,12 +1,15 @@
 """Herding, and the losses of iCaRL, EEIL and LUCIR, written out a row at a time."""
 
 import math
+from typing import Any
 
 import numpy as np
+import pytest
 import torch
+from torch import Tensor
 from torch.nn import functional
 
-from masil.methods import Samples
+from masil.methods import Lucir, Samples
 from masil.methods.eeil import TEMPERATURE, balanced, distillation
 from masil.methods.icarl import ICaRLLoss, sigmoid_loss
 from masil.methods.lucir import margin_ranking
@@ -71,6 +74,30 @@ def test_lucir_ranks_old_classes_above_the_nearest_new_ones() -> None:
         total += sum(max(0.0, 0.5 - float(cosines[i, labels[i]]) + rival) for rival in rivals) / 4
     assert math.isclose(float(margin_ranking(cosines, labels, 3, 0.5, 2)), total, rel_tol=1e-5)
     assert float(margin_ranking(cosines, torch.full((4,), 5), 3, 0.5, 2)) == 0
+
+
+def test_lucir_compares_with_the_vectors_that_it_trained(task, monkeypatch: pytest.MonkeyPatch) -> None:
+    centres = 1 + torch.rand(6, 8, generator=torch.Generator().manual_seed(0))  # all share a large common part
+    labels = torch.arange(6).repeat(10)
+    noise = 0.05 * torch.randn(60, 8, generator=torch.Generator().manual_seed(1))
+    base, new = labels < 4, labels >= 4
+    trained: list[list[Tensor]] = []
+    train = Lucir.train_session
+
+    def noted(self: Lucir, learnt: list[Tensor], *rest: Any) -> None:
+        trained.append([tensor.clone() for tensor in learnt])
+        train(self, learnt, *rest)
+        trained.append(learnt)
+
+    monkeypatch.setattr(Lucir, "train_session", noted)
+    method = Lucir(lr=0.03)
+    rows = centres[labels] + noise
+    method.fit(Samples(rows[base], labels=labels[base]), task(4, 2, adapted=True))
+    method.learn(Samples(rows[new], labels=labels[new]))
+    (_, start), (_, end) = trained
+    torch.testing.assert_close(method.vectors[4:], functional.normalize(end))
+    of_base = functional.normalize(rows[base]).mean(0)
+    assert float((functional.normalize(start) @ functional.normalize(of_base, dim=0)).abs().max()) < 0.5
 
 
 def herded(z: np.ndarray, most: int) -> list[int]:

@@ -47,7 +47,8 @@ class Lucir(Replay, NearestVector):
         known = len(net.rows)
         activations, labels = self.memory.with_shots(shots)
         before, old = net.embed(activations), net.rows
-        added = functional.normalize(net.new_means(shots))
+        net.grow(net.new_means(shots))
+        added = net.rows[known:].clone()
         weight = self.keep * math.sqrt(known / len(added))
 
         def loss(rows: Tensor) -> Tensor:
@@ -57,7 +58,7 @@ class Lucir(Replay, NearestVector):
             return cosine_cross_entropy(z, vectors, labels[rows], SCALE) + weight * turned + apart
 
         self.train_session([net.g.matrix, added], loss, labels)
-        net.grow(added)
+        net.rows = torch.cat([old, functional.normalize(added)])
         self.memory.add(shots, net.embed)
         self.vectors = net.rows
 

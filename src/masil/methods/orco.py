@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, final
 
 import torch
@@ -18,7 +18,8 @@ from masil.protocol import first_of_each
 from masil.training import contrast
 
 TEMPERATURE = 0.07  # of the contrast
-BATCH, SESSION_BATCH = 256, 64
+BATCH, SESSION_BATCH = 256, 128  # as many rows as the authors' two views of 128 and of 64 images
+NOVEL_WEIGHT = 0.5  # of the cross-entropy of novel images in a session
 
 
 @final
@@ -28,7 +29,8 @@ class OrCo(Descends, NearestVector):
 
     A base session trains the projector by contrast within the batch and with perturbed free targets, by orthogonality,
     and by cross-entropy to the targets. A session starts from that projector again, gives free targets to the new
-    classes that lie nearest, and trains on all shots so far beside five images of every base class.
+    classes that lie nearest, and trains on all shots so far beside five images of every base class: contrast now holds
+    the targets of novel classes too, orthogonality and most of the cross-entropy are for novel images.
     """
 
     name = "orco"
@@ -38,26 +40,30 @@ class OrCo(Descends, NearestVector):
         "Class-Incremental Learning, CVPR 2024"
     )
     differs = (
-        "The original trains its backbone by contrast first and sees two views of every image; here the shared "
-        "backbone's activations are projected, one view of each. Of its sessions the last step counts, not the best."
+        "The original trains backbone and projector by contrast first and sees two views of every image; here the "
+        "projector of the shared backbone's activations starts at random and sees one. The last step counts, not the "
+        "best; a session's rate and, but for CUB-200, the weight of base images are chosen on base classes."
     )
     trains = "head"
     keeps = Keeps.EXEMPLARS | Keeps.WEIGHTS
     needs_total = True
     published: ClassVar[Published] = {
         "cifar100": {"jitter": 9e-5},
+        "miniimagenet": {"lr": 0.01},
         "cub200": {"features": 256, "epochs": 100, "base_weight": 0.6},
     }
-    tried = {"session_lr": (0.1, 0.03, 0.01)}  # noqa: RUF012
+    tried = {"session_lr": (0.003, 0.01, 0.001), "base_weight": (0.0, 0.6)}  # noqa: RUF012
 
     features: int = 128  # of the targets
     hidden: int = 2048
     epochs: int = 10
-    lr: float = 0.1
+    # The authors' momentum of .9 is damped by .9, ours is not: a tenth of their rates, .25 on CIFAR-100 and .1 on
+    # miniImageNet, is the same. Theirs on CUB-200, .025, also moves the backbone.
+    lr: float = 0.025
     session_epochs: int = 100
-    session_lr: float | None = None  # the authors' is .1, on CUB-200 .05
+    session_lr: float | None = None  # the authors' is .1, on CUB-200 .05, damped as above
     jitter: float = 0.01  # ε of perturbed targets
-    base_weight: float = 0.0  # of the cross-entropy of base images in a session; novel ones have ½
+    base_weight: float | None = None  # of the cross-entropy of base images in a session; .6 on CUB-200, else 0
     exemplars: int = 5  # images of a base class
     scale: float = state()  # activations are divided by it
     start: nn.Sequential = state()  # the projector after the base session
@@ -65,6 +71,16 @@ class OrCo(Descends, NearestVector):
     targets: Tensor = state()  # [K d'], those given out first and in the order of classes
     memory: Samples = state()  # images of base classes and all shots
     base: int = state()  # classes
+
+    def choose(self, base: Samples, task: Task) -> None:
+        """Choose what is open by one rehearsed session with all of the new classes.
+
+        A session starts from the projector of the base session and trains on all shots so far, so after the last one
+        nothing is left of those before it but which targets they gave.
+        """
+        protocol = task.protocol
+        one = replace(protocol, way=max(1, protocol.classes - protocol.base_classes), sessions=1, order=None)
+        super().choose(base, replace(task, protocol=one))
 
     def fit(self, base: Samples, task: Task) -> None:
         """Spread the targets, give them to the base classes, and train the projector."""
@@ -81,7 +97,8 @@ class OrCo(Descends, NearestVector):
 
         def loss(rows: Tensor) -> Tensor:
             z, labels = self._embed(base.activations[rows]), base.labels[rows]
-            return self._alignment(z, labels) + functional.cross_entropy(z @ self.targets.T, labels)
+            apart = self._contrast(z, labels) + self._orthogonality(z, labels)
+            return apart + functional.cross_entropy(z @ self.vectors.T, labels)
 
         steps = self.epochs * -(-len(base) // BATCH)
         parameters = list(self.projector.parameters())
@@ -100,9 +117,9 @@ class OrCo(Descends, NearestVector):
 
         def loss(rows: Tensor) -> Tensor:
             z, y = self._embed(activations[rows]), labels[rows]
-            weight = torch.where(y < self.base, self.base_weight, 0.5)
-            errors = functional.cross_entropy(z @ self.targets.T, y, reduction="none")
-            return self._alignment(z, y) + (weight * errors).mean()
+            novel = y >= self.base
+            apart = self._contrast(z, y) + self._orthogonality(z[novel], y[novel])
+            return apart + self._pull(z, y, novel)
 
         steps = self.session_epochs * -(-len(labels) // SESSION_BATCH)
         parameters = list(self.projector.parameters())
@@ -124,17 +141,38 @@ class OrCo(Descends, NearestVector):
         self.targets = torch.cat([self.targets[:known], self.targets[given], self.targets[others]])
         self.vectors = self.targets[: known + len(means)]
 
-    def _alignment(self, z: Tensor, labels: Tensor) -> Tensor:
-        """Give contrast among a batch and two perturbed copies of every free target, and orthogonality of its means."""
-        free = self.targets[len(self.vectors) :].repeat(2, 1)
-        noise = self.jitter * (torch.rand(free.shape, generator=self.generator) - 0.5)
-        names = torch.cat([labels, torch.arange(len(self.vectors), len(self.targets)).repeat(2)])
-        rows = torch.cat([z, functional.normalize(free + noise)])
-        pulled = contrast(rows, functional.one_hot(names, len(self.targets)).float(), TEMPERATURE)
+    def _pull(self, z: Tensor, labels: Tensor, novel: Tensor) -> Tensor:
+        """Give the mean cross-entropy to the targets over novel rows and over base rows, each with its weight.
+
+        Two means, not one over all rows: of a batch, few rows are novel, and their pull must not depend on how few.
+        """
+        errors = functional.cross_entropy(z @ self.vectors.T, labels, reduction="none")
+        base_weight: float = self.value("base_weight")
+        of_novel, of_base = novel / novel.sum().clamp_min(1), ~novel / (~novel).sum().clamp_min(1)
+        return ((NOVEL_WEIGHT * of_novel + base_weight * of_base) * errors).sum()
+
+    def _contrast(self, z: Tensor, labels: Tensor) -> Tensor:
+        """Give the contrast among a batch and as many perturbed targets of all classes but base ones, two of each.
+
+        Targets that novel classes have are among them, with the class's label: that is what draws its images there.
+        """
+        count = len(self.targets) - self.base
+        if not count:
+            return contrast(z, functional.one_hot(labels, len(self.targets)).float(), TEMPERATURE)
+        half = len(z) // 2
+        order = torch.randperm(count, generator=self.generator) + self.base
+        names = order.repeat(-(-half // count))[:half].repeat(2)
+        noise = self.jitter * (torch.rand(len(names), z.shape[1], generator=self.generator) - 0.5)
+        rows = torch.cat([z, functional.normalize(self.targets[names] + noise)])
+        owners = functional.one_hot(torch.cat([labels, names]), len(self.targets)).float()
+        return contrast(rows, owners, TEMPERATURE)
+
+    def _orthogonality(self, z: Tensor, labels: Tensor) -> Tensor:
+        """Give the crowding of the means of the classes in a batch and the targets of all others."""
         present, place = torch.unique(labels, return_inverse=True)
         means = functional.normalize(torch.zeros(len(present), z.shape[1]).index_add(0, place, z))
         absent = torch.ones(len(self.targets), dtype=torch.bool).index_fill(0, present, False)
-        return pulled + crowding(torch.cat([means, self.targets[absent]]))
+        return crowding(torch.cat([means, self.targets[absent]]))
 
 
 def crowding(z: Tensor) -> Tensor:
@@ -143,15 +181,17 @@ def crowding(z: Tensor) -> Tensor:
 
 
 def spread_targets(count: int, features: int, generator: torch.Generator, steps: int = 1000) -> Tensor:
-    """Spread unit vectors [count features] over the sphere by gradient descent at rate 1."""
-    drawn = torch.randn(count, features, generator=generator)
-    targets = drawn.requires_grad_()
-    optimiser = torch.optim.SGD([targets], 1.0)
+    """Spread unit vectors [count features] over the sphere by gradient descent; up to features + 1 become a simplex.
+
+    The rate is 1 for each row's own term of `crowding`, a mean, and rows have unit length after every step: at length
+    √features, as drawn, or at rate 1 for the mean, a thousand steps move them hardly at all.
+    """
+    targets = functional.normalize(torch.randn(count, features, generator=generator))
     for _ in range(steps):
-        optimiser.zero_grad()
-        crowding(functional.normalize(targets)).backward()  # type: ignore[no-untyped-call]
-        optimiser.step()
-    return functional.normalize(targets.detach())
+        targets.requires_grad_()
+        (slope,) = torch.autograd.grad(crowding(functional.normalize(targets)), targets)
+        targets = functional.normalize(targets.detach() - count * slope)
+    return targets
 
 
 def matched(cosines: Tensor) -> Tensor:
