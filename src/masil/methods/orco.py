@@ -52,7 +52,7 @@ class OrCo(Descends, NearestVector):
         "miniimagenet": {"lr": 0.01},
         "cub200": {"features": 256, "epochs": 100, "base_weight": 0.6},
     }
-    tried = {"session_lr": (0.003, 0.01, 0.001), "base_weight": (0.0, 0.6)}  # noqa: RUF012
+    tried = {"session_lr": (0.01, 0.003, 0.001), "base_weight": (0.0, 0.6)}  # noqa: RUF012
 
     features: int = 128  # of the targets
     hidden: int = 2048
