@@ -28,8 +28,8 @@ def test_the_last_term_draws_classes_together() -> None:
 
 
 def test_the_contrast_is_with_the_other_views_of_the_same_image() -> None:
-    a = ROWS
-    logits = 32 * functional.normalize(a).double() @ functional.normalize(a).double().T
+    unit = functional.normalize(ROWS).double()
+    logits = 32 * unit @ unit.T
     total = 0.0
     for i in range(12):
         others = [j for j in range(12) if j != i]
