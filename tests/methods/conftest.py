@@ -1,5 +1,6 @@
-from collections.abc import Callable
-from pathlib import Path
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 
 import numpy as np
 import pytest
@@ -10,7 +11,6 @@ from torch.nn import functional
 from masil.backbones import ActivationStore, Backbone, create
 from masil.data import array_images
 from masil.methods import Samples, Task
-from masil.methods.stage import StageNetwork
 from masil.protocol import Protocol
 
 MakeTask = Callable[..., Task]
@@ -26,34 +26,55 @@ def task() -> MakeTask:
     return make
 
 
+@pytest.fixture
+def peaks() -> Callable[..., Samples]:
+    """Make activations in which every class has a feature of its own, so many rows of each class."""
+
+    def make_samples(classes: range, each: int, seed: int | None = None) -> Samples:
+        labels = torch.tensor(classes).repeat(each)
+        generator = torch.Generator().manual_seed(classes.start if seed is None else seed)
+        return Samples(torch.rand(len(labels), 16, generator=generator) + 2 * torch.eye(16)[labels], labels=labels)
+
+    return make_samples
+
+
 @pytest.fixture(scope="module")
 def backbone() -> Backbone:
     """Make a small ResNet for images of 16 px."""
     return create("resnet20", weights=None, width=0.5, framing=(16, 16)).eval()
 
 
-@pytest.fixture
-def images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backbone: Backbone):
-    """Give images of coloured patterns, a class each, as samples of a backbone."""
-    monkeypatch.setenv("MASIL_CACHE", str(tmp_path))
-    patterns = np.random.default_rng(0).integers(0, 200, (7, 3, 16, 16))
+FINE = np.random.default_rng(0).integers(0, 200, (7, 3, 16, 16))  # a pattern for each class
+COARSE = np.random.default_rng(0).integers(0, 200, (7, 3, 4, 4)).repeat(4, 2).repeat(4, 3)
+
+
+def noisy(patterns: np.ndarray, labels: Tensor, seed: int) -> np.ndarray:
+    """Make noisy images of coloured patterns, uint8 [n 3 16 16]."""
+    noise = np.random.default_rng(seed).integers(0, 50, (len(labels), 3, 16, 16))
+    return (patterns[labels] + noise).astype(np.uint8)
+
+
+def samples_of(patterns: np.ndarray, backbone: Backbone) -> Callable[[range, int, int], Samples]:
+    """Make samples of patterns, so many of each class, with the activations of a backbone."""
 
     def make_samples(classes: range, each: int, seed: int) -> Samples:
         labels = torch.tensor(classes).repeat(each)
-        noise = np.random.default_rng(seed).integers(0, 50, (len(labels), 3, 16, 16))
-        shown = array_images((patterns[labels] + noise).astype(np.uint8), labels)
+        shown = array_images(noisy(patterns, labels, seed), labels)
         return Samples(ActivationStore().get(backbone, shown, device="cpu"), shown, labels=labels)
 
     return make_samples
 
 
-PATTERNS = np.random.default_rng(0).integers(0, 200, (7, 3, 4, 4)).repeat(4, 2).repeat(4, 3)  # a class each
+@pytest.fixture
+def images(backbone: Backbone) -> Callable[[range, int, int], Samples]:
+    """Make samples of a backbone that knows nothing."""
+    return samples_of(FINE, backbone)
 
 
-def patterned(labels: Tensor, seed: int) -> np.ndarray:
-    """Make noisy images of coloured patterns, uint8 [n 3 16 16]."""
-    noise = np.random.default_rng(seed).integers(0, 50, (len(labels), 3, 16, 16))
-    return (PATTERNS[labels] + noise).astype(np.uint8)
+@pytest.fixture
+def trained_images(trained_backbone: Backbone) -> Callable[[range, int, int], Samples]:
+    """Make samples of the trained backbone."""
+    return samples_of(COARSE, trained_backbone)
 
 
 @pytest.fixture(scope="session")
@@ -61,7 +82,7 @@ def trained_backbone() -> Backbone:
     """Train a small ResNet to tell the first five patterns from one another, wherever they are shifted to."""
     network = create("resnet20", weights=None, width=0.5, framing=(16, 16)).train().requires_grad_(True)
     labels = torch.arange(5).repeat(12)
-    pixels = network.preprocess(torch.from_numpy(patterned(labels, 0)))
+    pixels = network.preprocess(torch.from_numpy(noisy(COARSE, labels, 0)))
     rows = torch.randn(5, network.features, generator=torch.Generator().manual_seed(0)).requires_grad_()
     optimiser = torch.optim.Adam([*network.parameters(), rows], 0.01)
     for step in range(30):
@@ -79,30 +100,15 @@ def trained_backbone() -> Backbone:
 
 
 @pytest.fixture
-def trained_images(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trained_backbone: Backbone
-) -> Callable[[range, int, int], Samples]:
-    """Give images of patterns, so many of each class, as samples of the backbone."""
-    monkeypatch.setenv("MASIL_CACHE", str(tmp_path))
+def weights_move() -> Callable[[nn.Module], AbstractContextManager[None]]:
+    """Check that in a block of code the weights of a module's convolutions move, and the statistics of norms do not."""
 
-    def make_samples(classes: range, each: int, seed: int) -> Samples:
-        labels = torch.tensor(classes).repeat(each)
-        shown = array_images(patterned(labels, seed), labels)
-        return Samples(ActivationStore().get(trained_backbone, shown, device="cpu"), shown, labels=labels)
-
-    return make_samples
-
-
-@pytest.fixture
-def assert_only_the_last_stage_moved() -> Callable[[StageNetwork, StageNetwork], None]:
-    """Compare a network with what it was: what comes before its last stage is the same, and so are the statistics."""
-
-    def check(start: StageNetwork, net: StageNetwork) -> None:
-        lower = zip(start.lower.state_dict().values(), net.lower.state_dict().values(), strict=True)
-        assert all(torch.equal(old, new) for old, new in lower)
-        after = net.stage.state_dict()
-        moved = {name for name, value in start.stage.state_dict().items() if not torch.equal(value, after[name])}
-        assert any("conv1" in name for name in moved)
+    @contextmanager
+    def watch(module: nn.Module) -> Iterator[None]:
+        before = copy.deepcopy(module.state_dict())
+        yield
+        moved = {name for name, value in module.state_dict().items() if not torch.equal(value, before[name])}
+        assert {name for name in before if "conv" in name} <= moved
         assert not any("running" in name for name in moved)
 
-    return check
+    return watch

@@ -5,14 +5,8 @@ import torch
 from torch.nn import functional
 
 from masil.errors import InputError
-from masil.methods import Samples, make
+from masil.methods import make
 from masil.methods.c_fscil import memory_loss, nudged
-
-
-def images(first: int, last: int, each: int) -> Samples:
-    labels = torch.arange(first, last).repeat(each)
-    rows = torch.rand(len(labels), 16, generator=torch.Generator().manual_seed(first)) + torch.eye(16)[labels]
-    return Samples(rows, labels=labels)
 
 
 def cosines_between(vectors: torch.Tensor) -> float:
@@ -44,34 +38,28 @@ def test_the_loss_is_the_binary_cross_entropy_of_shares_of_soft_absolute_cosines
 
 
 @pytest.mark.parametrize("mode", [1, 2, 3])
-def test_class_vectors_are_the_layers_outputs_for_means_that_never_change(mode: int, task) -> None:
+def test_class_vectors_are_the_layers_outputs_for_means_that_never_change(mode: int, task, peaks) -> None:
     method = make("c-fscil", mode=mode, episodes=20)
-    method.fit(images(0, 6, 12), task(6, 4))
+    method.fit(peaks(range(6), 12), task(6, 4))
     means, weight = method.means.clone(), method.layer.weight.clone()
-    method.learn(images(6, 10, 5))
+    method.learn(peaks(range(6, 10), 5))
     assert torch.equal(method.means[:6], means)
     assert torch.equal(method.vectors, method.layer(method.means))
     assert torch.equal(method.layer.weight, weight) == (mode == 1)  # it alone realigns nothing
 
 
-def test_mode_2_draws_the_vectors_to_their_signs(task) -> None:
+def test_mode_2_draws_the_vectors_to_their_signs_and_opposite_ones_are_as_good(task, peaks) -> None:
     """The closer tanh p is to a vector of ±1, the larger is its ‖·‖₁/‖·‖₂."""
-    flatness = {}
+    flatness, base = {}, peaks(range(6), 12)
     for mode in (1, 2):
         method = make("c-fscil", mode=mode, episodes=20)
-        method.fit(images(0, 6, 12), task(6, 4))
+        method.fit(base, task(6, 4))
         rows = method.vectors.tanh()
         flatness[mode] = float((rows.abs().sum(1) / rows.norm(dim=1)).mean())
+        before = method.predict(base)
+        method.vectors = -method.vectors
+        assert torch.equal(method.predict(base), before)
     assert flatness[2] > flatness[1]
-
-
-def test_opposite_vectors_are_as_good(task) -> None:
-    method = make("c-fscil", mode=1, episodes=20)
-    base = images(0, 6, 12)
-    method.fit(base, task(6, 4))
-    before = method.predict(base)
-    method.vectors = -method.vectors
-    assert torch.equal(method.predict(base), before)
 
 
 def test_there_are_three_modes() -> None:

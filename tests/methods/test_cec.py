@@ -1,15 +1,10 @@
 import torch
+from torch.nn import functional
 
 from masil.backbones import Backbone
-from masil.methods import Queries, Samples, make
+from masil.methods import Queries, make
 from masil.methods.episodes import EpisodeSampler
 from masil.methods.network import Turned
-
-
-def clusters(first: int, last: int, each: int, seed: int = 0) -> Samples:
-    labels = torch.arange(first, last).repeat(each)
-    noise = torch.rand(len(labels), 12, generator=torch.Generator().manual_seed(seed))
-    return Samples(noise + 2 * torch.eye(12)[labels], labels=labels)
 
 
 def test_a_backbone_that_turns_images_is_the_backbone_on_turned_images(backbone: Backbone) -> None:
@@ -53,14 +48,12 @@ def test_turned_images_are_looked_at_and_sessions_add_means_alone(images, task, 
     assert all(map(torch.equal, before, method.calibration.parameters()))
 
 
-def test_before_training_it_is_the_nearest_mean_and_one_image_does_not_change_another(task) -> None:
-    base, tests = clusters(0, 6, 10), clusters(0, 6, 4, seed=1)
+def test_before_training_it_is_the_nearest_mean_and_one_image_does_not_change_another(task, peaks) -> None:
+    base, tests = peaks(range(6), 10), peaks(range(6), 4, seed=1)
     method = make("cec-head", episodes=0)
     method.fit(base, task(6, adapted=True))
-    centred = [
-        part - part.mean(1, keepdim=True) for part in (method.means, torch.nn.functional.normalize(tests.activations))
-    ]
-    rows, x = (torch.nn.functional.normalize(part) for part in centred)
+    parts = method.means, functional.normalize(tests.activations)
+    rows, x = (functional.normalize(part - part.mean(1, keepdim=True)) for part in parts)
     torch.testing.assert_close(method.scores(tests), 16 * x @ rows.T, atol=1e-3, rtol=1e-3)
     method = make("cec-head", episodes=30)
     method.fit(base, task(6))

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from masil.errors import InputError, UnknownNameError
-from masil.methods import Checked, DCosine, Keeps, Method, Queries, Samples, Teen, make, trains_its_own_base
+from masil.methods import METHODS, Checked, DCosine, Keeps, Method, Queries, Samples, Teen, make, trains_its_own_base
 
 BASE = Samples(torch.rand(6, 3), labels=torch.arange(3).repeat(2))
 
@@ -50,6 +50,24 @@ def test_a_session_that_does_not_fit_is_refused_and_changes_nothing(shape, label
         method.learn(Samples(torch.zeros(shape), labels=torch.tensor(labels, dtype=torch.int64)))
     assert method.method.calls == ["fit"]
     assert method.known == 3
+    with pytest.raises(InputError, match=r"The next class is 0, but there is no image of it; classes come in order\."):
+        method.fit(Samples(torch.zeros(2, 3), labels=torch.tensor([1, 2])), task(3))
+
+
+@pytest.mark.parametrize("ask", [Checked.predict, Checked.geometry, Checked.learn])
+def test_nothing_works_before_fit_or_with_activations_of_another_backbone(ask, task) -> None:
+    method, rows = Checked(Answers()), Samples(torch.rand(4, 4), labels=torch.arange(3, 7))
+    with pytest.raises(InputError, match="Nothing has been taught yet; call `fit`"):
+        ask(method, rows)
+    method.fit(BASE, task(3))
+    with pytest.raises(InputError, match=r"shape \[4, 4\], but the base session had 3 features.*the same backbone"):
+        ask(method, rows)
+
+
+@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.needs_total])
+def test_a_frame_for_too_few_classes_is_refused(name: str, task) -> None:
+    with pytest.raises(InputError, match="There is room for 2 classes in all, but there are 3 now"):
+        Checked(make(name)).fit(BASE, task(1, 1))
 
 
 @pytest.mark.parametrize("answer", [np.array([0, 2]), [0, 2], torch.tensor([0, 2], dtype=torch.int32)])
@@ -78,23 +96,16 @@ def test_answers_that_are_no_classes_are_refused(answer, said, task) -> None:
         method.predict(Queries(torch.rand(2, 3)))
 
 
-def test_images_are_asked_for_by_those_that_see_them(task) -> None:
-    class Sees(Answers):
-        sees = "images"
-
-    with pytest.raises(InputError, match="'answers' trains on images or crops of them, but was given stored"):
-        Checked(Sees()).fit(BASE, task(3))
-
-
 def test_a_method_is_made_with_its_parameters_which_are_all_recorded(task) -> None:
     method = make("teen", a=0.3)
     assert isinstance(method, Teen)
     assert method.parameters(task()) == {"a": 0.3, "temperature": 16.0}
     assert make("masil").parameters(task(adapted=True))["balance"] == 0.75
-    assert make("masil", concepts=5).parameters(task()) | {"concepts": 5, "balance": 1.0} == make(
-        "masil", concepts=5
-    ).parameters(task())
+    given = make("masil", concepts=5).parameters(task())
+    assert given | {"concepts": 5, "balance": 1.0} == given
     assert Keeps.EXEMPLARS not in DCosine.keeps
+    assert not trains_its_own_base(DCosine)
+    assert trains_its_own_base(type(make("alice")))
 
 
 def test_wrong_names_are_answered_with_the_nearest() -> None:
@@ -102,8 +113,3 @@ def test_wrong_names_are_answered_with_the_nearest() -> None:
         make("ranpack")
     with pytest.raises(InputError, match="Method 'teen' has no parameter 'temprature'; did you mean 'temperature'"):
         make("teen", temprature=2.0)
-
-
-def test_what_trains_a_base_session_of_its_own_is_known() -> None:
-    assert not trains_its_own_base(DCosine)
-    assert trains_its_own_base(type(make("alice")))

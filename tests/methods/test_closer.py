@@ -1,5 +1,6 @@
 import pytest
 import torch
+from torch import Tensor
 from torch.nn import functional
 
 from masil.methods import Closer, DCosine, Queries, Samples
@@ -8,38 +9,33 @@ from masil.protocol import Protocol
 from masil.training import CosineLoss, make_loss, usual_recipe
 
 LABELS = torch.tensor([0, 1, 2, 0])
+ROWS, OF = torch.rand(12, 6, generator=torch.Generator().manual_seed(1)), LABELS.repeat(3)  # three views of each
 
 
-def built(**settings: float) -> CloserLoss:
-    return CloserLoss(**settings).build(6, 3, torch.Generator().manual_seed(0))
+def value(loss: CosineLoss, rows: Tensor = ROWS) -> Tensor:
+    return loss.build(6, 3, torch.Generator().manual_seed(0))(rows, OF, OF, torch.ones(12))
 
 
 def test_without_its_two_terms_it_is_the_cross_entropy_of_scaled_cosines() -> None:
-    a = torch.rand(12, 6, generator=torch.Generator().manual_seed(1))
-    y, lam = LABELS.repeat(3), torch.ones(12)
-    plain = CosineLoss(scale=32.0).build(6, 3, torch.Generator().manual_seed(0))
-    torch.testing.assert_close(built(spread=0.0, closer=0.0)(a, y, y, lam), plain(a, y, y, lam))
+    torch.testing.assert_close(value(CloserLoss(spread=0.0, closer=0.0)), value(CosineLoss(scale=32.0)))
 
 
 def test_the_last_term_draws_classes_together() -> None:
-    a = torch.rand(12, 6, generator=torch.Generator().manual_seed(1)).requires_grad_()
-    y, lam = LABELS.repeat(3), torch.ones(12)
-    added = built(spread=0.0, closer=1.0)(a, y, y, lam) - built(spread=0.0, closer=0.0)(a, y, y, lam)
+    a = ROWS.clone().requires_grad_()
+    added = value(CloserLoss(spread=0.0, closer=1.0), a) - value(CosineLoss(scale=32.0), a)
     (pull,) = torch.autograd.grad(added, a)
-    with torch.no_grad():
-        assert float(between_classes(a - 0.01 * pull, y)) > float(between_classes(a, y))
+    assert float(between_classes(ROWS - 0.01 * pull, OF)) > float(between_classes(ROWS, OF))
 
 
 def test_the_contrast_is_with_the_other_views_of_the_same_image() -> None:
-    a = torch.rand(12, 6, generator=torch.Generator().manual_seed(1))
-    y, lam = LABELS.repeat(3), torch.ones(12)
-    logits = 32 * functional.normalize(a).double() @ functional.normalize(a).double().T
+    unit = functional.normalize(ROWS).double()
+    logits = 32 * unit @ unit.T
     total = 0.0
     for i in range(12):
         others = [j for j in range(12) if j != i]
         whole = torch.logsumexp(logits[i, others], 0)
         total -= sum(float(logits[i, j] - whole) for j in others if j % 4 == i % 4) / 2
-    added = built(spread=1.0, closer=0.0)(a, y, y, lam) - built(spread=0.0, closer=0.0)(a, y, y, lam)
+    added = value(CloserLoss(spread=1.0, closer=0.0)) - value(CosineLoss(scale=32.0))
     assert float(added.detach()) == pytest.approx(total / 12, rel=1e-4)
 
 

@@ -8,8 +8,7 @@ import torch
 from torch.nn import functional
 
 from masil.errors import InputError
-from masil.methods.deep_emd import place_weights, transport_scores
-from masil.methods.transport import transport_plans
+from masil.methods.deep_emd import place_weights, transport_plans, transport_scores
 
 
 def problems(count: int, m: int, seed: int = 0):

@@ -8,13 +8,17 @@ from torch import Tensor
 from torch.nn import functional
 
 from masil.methods import Samples, make
-from masil.methods.dsn import node_cosines, open_gate
+from masil.methods.dsn import ClassGaussians, covariance_factor, mixed_factor, node_cosines, open_gate
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
 
 
 def clusters(classes: range, each: int, seed: int) -> Samples:
-    centres = torch.rand(10, 16, generator=torch.Generator().manual_seed(0)).pow(3)
+    centres = torch.rand(10, 16, generator=seeded()).pow(3)
     labels = torch.tensor(classes).repeat(each)
-    noise = torch.randn(len(labels), 16, generator=torch.Generator().manual_seed(seed))
+    noise = torch.randn(len(labels), 16, generator=seeded(seed))
     return Samples((centres[labels] + 0.05 * noise).relu(), labels=labels)
 
 
@@ -56,7 +60,7 @@ def test_a_session_trains_its_own_branch_and_the_rest_only_if_asked_to(taught, a
 
 
 def test_gates_sharpen_from_epoch_to_epoch() -> None:
-    cosines = node_cosines(*torch.randn(2, 8, 8, generator=torch.Generator().manual_seed(0)))
+    cosines = node_cosines(*torch.randn(2, 8, 8, generator=seeded()))
     sharpness = torch.stack([(open_gate(cosines, epoch) - 0.5).abs() for epoch in range(10)])
     assert bool((sharpness.diff(dim=0) > 0).all())
 
@@ -70,12 +74,42 @@ def test_compression_shuts_nodes(taught) -> None:
     assert gates[1] < gates[0] - 0.05
 
 
-def test_classes_are_recalled_as_they_were(taught) -> None:
-    method = taught()
-    base = clusters(range(6), 20, 1)
-    drawn, labels = method.gaussians.sample(5000, torch.Generator().manual_seed(0), classes=[2])
-    own = base.activations[base.labels == 2]
-    assert set(labels.tolist()) == {2}
-    # The error of a mean of 5,000 draws is .014 deviations, that of a variance .02 of itself.
-    torch.testing.assert_close(drawn.mean(0), own.mean(0), atol=0.01, rtol=0)
-    torch.testing.assert_close(drawn.T.cov(), own.T.cov(), atol=0.002, rtol=0)
+def test_classes_are_remembered_by_mean_and_covariance(taught) -> None:
+    memory, base = taught().gaussians, clusters(range(6), 20, 1)
+    for label, (mean, factor) in enumerate(zip(memory.means, memory.factors, strict=True)):
+        rows = base.activations[base.labels == label]
+        torch.testing.assert_close(mean, rows.mean(0))
+        torch.testing.assert_close(factor.T @ factor, torch.cov(rows.T), atol=1e-6, rtol=1e-4)
+
+
+def test_factors_give_the_covariances_and_their_mixture() -> None:
+    parts = torch.randn(2, 8, 5, generator=seeded(), dtype=torch.float64)
+    factors = [covariance_factor(part, 8) for part in parts]
+    for part, factor in zip(parts, factors, strict=True):
+        torch.testing.assert_close(factor.T @ factor, torch.cov(part.T))
+    weights = torch.tensor([0.3, 1.2], dtype=torch.float64)
+    mixed = mixed_factor(factors, weights, 16)
+    expected = weights[0] * torch.cov(parts[0].T) + weights[1] * torch.cov(parts[1].T)
+    torch.testing.assert_close(mixed.T @ mixed, expected)
+    assert mixed_factor(factors, weights, 2).shape == (2, 5)
+
+
+def test_drawn_rows_have_the_class_mean_and_covariance() -> None:
+    of = torch.arange(2).repeat(9)
+    rows = torch.randn(18, 4, generator=seeded()) + 3 * torch.eye(2, 4)[of]
+    memory = ClassGaussians.fit(rows, of, 9)
+    drawn, labels = memory.sample(20_000, seeded(1))
+    for label in (0, 1):
+        own = drawn[labels == label]
+        spread = memory.factors[label].square().sum(0).max().sqrt()
+        # Five standard errors of a mean of 20,000, and of a product of two normal numbers.
+        assert float((own.mean(0) - memory.means[label]).abs().max()) < 5 * spread / 20_000**0.5
+        error = torch.cov(own.T) - torch.cov(rows[label == of].T)
+        assert float(error.abs().max()) < 5 * 2**0.5 * spread**2 / 20_000**0.5
+
+
+def test_a_class_of_one_row_is_its_row() -> None:
+    memory = ClassGaussians.fit(torch.tensor([[1.0, 2.0], [0.0, 1.0], [2.0, 3.0]]), torch.tensor([0, 1, 1]), 2)
+    drawn, labels = memory.sample(2, seeded())
+    assert torch.equal(drawn[:2], torch.tensor([[1.0, 2.0]] * 2))
+    assert labels.tolist() == [0, 0, 1, 1]

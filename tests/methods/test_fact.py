@@ -1,7 +1,9 @@
 import math
 
+import numpy as np
 import pytest
 import torch
+from scipy.stats import beta
 from torch import Tensor
 from torch.nn import functional
 
@@ -21,6 +23,11 @@ from masil.methods.fact import (
 from masil.training import CosineLoss
 
 LOGITS = torch.tensor([[3.0, 1.0, 0.5, -1.0]])  # two classes, then two prototypes
+A, LABELS, ONE = torch.rand(6, 8, generator=torch.Generator().manual_seed(1)), torch.arange(6) % 3, torch.ones(6)
+
+
+def built(loss: CosineLoss, features: int = 8) -> CosineLoss:
+    return loss.build(features, 3, torch.Generator().manual_seed(0))
 
 
 def softmax(*values: float) -> float:
@@ -51,25 +58,22 @@ def test_prototypes_are_unit_vectors_and_the_same_every_time() -> None:
 
 
 def test_the_loss_adds_what_keeps_room_for_classes_to_come() -> None:
-    a, labels = torch.rand(6, 8, generator=torch.Generator().manual_seed(1)), torch.arange(6) % 3
-    plain, roomy = (
-        loss.build(8, 3, torch.Generator().manual_seed(0))
-        for loss in (CosineLoss(), FactLoss(prototypes=5, weight=0.5))
-    )
+    plain, roomy = built(CosineLoss()), built(FactLoss(prototypes=5, weight=0.5))
     assert roomy.vectors is not None
     rows = 16.0 * torch.cat([functional.normalize(roomy.vectors), virtual_prototypes(5, 8)])
-    one = torch.ones(6)
-    mixed = functional.normalize(mix_with_previous(a))  # neighbours are of different classes
-    extra = reserve(functional.normalize(a) @ rows.T, labels, 3) + reserve_mixed(mixed @ rows.T, 3)
-    torch.testing.assert_close(roomy(a, labels, labels, one) - plain(a, labels, labels, one), 0.5 * extra)
+    mixed = functional.normalize(mix_with_previous(A))  # neighbours are of different classes
+    extra = reserve(functional.normalize(A) @ rows.T, LABELS, 3) + reserve_mixed(mixed @ rows.T, 3)
+    torch.testing.assert_close(roomy(A, LABELS, LABELS, ONE) - plain(A, LABELS, LABELS, ONE), 0.5 * extra)
     assert set(roomy.state_dict()) == {"vectors", "learnt"}
 
 
 def test_prototypes_of_mixed_images_learn_and_the_others_stay() -> None:
-    loss = FactLoss(prototypes=5, weight=0.5).build(8, 3, torch.Generator().manual_seed(0))
+    loss = built(FactLoss(prototypes=5, weight=0.5))
+    one_class = torch.ones(6, dtype=torch.int64)  # whose images are not mixed
+    loss(A, one_class, one_class, ONE).backward()
+    assert loss.learnt.grad is None
     optimiser = torch.optim.SGD(loss.parameters(), 0.1)
-    a, labels = torch.rand(6, 8, generator=torch.Generator().manual_seed(1)), torch.arange(6) % 3
-    loss(a, labels, labels, torch.ones(6)).backward()
+    loss(A, LABELS, LABELS, ONE).backward()
     optimiser.step()
     assert torch.equal(loss.free, virtual_prototypes(5, 8))
     assert not torch.allclose(loss.learnt, loss.free, atol=1e-4)
@@ -78,21 +82,14 @@ def test_prototypes_of_mixed_images_learn_and_the_others_stay() -> None:
 def test_what_is_mixed_to_keep_room_has_shares_of_a_beta_distribution() -> None:
     n = 1000
     a = functional.one_hot(torch.arange(n) % 2, 2).double()
-    share = torch.tensor([_beta((i + 0.5) / n) for i in range(n)]).double()[:, None]
+    share = torch.from_numpy(beta(2, 2).ppf((np.arange(n) + 0.5) / n))[:, None]
     torch.testing.assert_close(mix_with_previous(a), share * a + (1 - share) * a.roll(1, 0), rtol=1e-4, atol=1e-5)
-
-
-def test_images_of_one_class_are_not_mixed() -> None:
-    loss = FactLoss(prototypes=5, weight=0.5).build(8, 3, torch.Generator().manual_seed(0))
-    a, labels = torch.rand(6, 8, generator=torch.Generator().manual_seed(1)), torch.ones(6, dtype=torch.int64)
-    loss(a, labels, labels, torch.ones(6)).backward()
-    assert loss.learnt.grad is None
 
 
 def test_images_are_mixed_between_the_halves_of_the_network(backbone) -> None:
     """Up to the third stage nothing is mixed; from there on the network sees mixed maps. No hook is left behind."""
     pixels = torch.rand(4, 3, 16, 16, generator=torch.Generator().manual_seed(0))
-    loss = FactLoss(prototypes=5, weight=0.5, middle=True).build(backbone.features, 3, torch.Generator().manual_seed(0))
+    loss = built(FactLoss(prototypes=5, weight=0.5, middle=True), backbone.features)
     loss.prepare(backbone, pixels, torch.arange(4), 16)
     with torch.no_grad():
         x = torch.relu(backbone.bn1(backbone.conv1(pixels)))
@@ -120,15 +117,6 @@ def test_a_network_without_a_middle_is_refused() -> None:
 
     with pytest.raises(InputError, match="'whole' has neither stages nor blocks between which images could be mixed"):
         mixed_in_the_middle(Whole("whole", 3, Framing(4, 4), [0.5] * 3, [0.5] * 3), torch.rand(2, 3, 4, 4))
-
-
-def _beta(u: float) -> float:
-    """Invert the distribution function of Beta(2, 2) by bisection."""
-    low, high = 0.0, 1.0
-    for _ in range(50):
-        middle = (low + high) / 2
-        low, high = (middle, high) if 3 * middle**2 - 2 * middle**3 < u else (low, middle)
-    return low
 
 
 def taught(told, features: int, eta: float) -> tuple[Fact, Queries]:

@@ -5,8 +5,7 @@ from scipy.spatial.distance import mahalanobis
 
 from masil.errors import InputError
 from masil.methods import FeCAM, PlainFeCAM, Queries, Samples
-from masil.methods.calibration import blended_covariance, calibrated_means, scatter, similarity
-from masil.methods.fecam import shrunk_correlation
+from masil.methods.fecam import blended_covariance, calibrated_means, scatter, shrunk_correlation, similarity
 from masil.methods.ranpac import gaussian
 
 BASE, NOVEL = torch.arange(4).repeat(20), torch.arange(4, 6).repeat(3)

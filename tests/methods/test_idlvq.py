@@ -34,20 +34,20 @@ def test_the_loss_of_a_base_session_is_margin_and_compactness() -> None:
 def learnt(images, told, **parameters):
     method = make("idlvq", **parameters)
     method.fit(images(range(BASE), 8, 1), told)
-    before = method.references.clone(), functional.normalize(method.block.run(method.exemplars))
+    before = method.references.clone(), method.unit_features(method.exemplars)
     method.learn(images(range(BASE, BASE + NEW), 5, 2))
     return method, *before
 
 
 def test_references_follow_their_exemplars(images, task, backbone: Backbone) -> None:
     method, references, features = learnt(images, task(BASE, NEW, backbone=backbone), forgetting=0.0, lr=0.05)
-    drift = functional.normalize(method.block.run(method.exemplars[:BASE])) - features
+    drift = method.unit_features(method.exemplars[:BASE]) - features
     assert float(drift.norm()) > 0
     torch.testing.assert_close(method.references[:BASE], references + drift)
     assert len(method.references) == len(method.exemplars) == BASE + NEW
     assert not any(torch.equal(a, b) for a, b in zip(method.references[:BASE], references, strict=True))
     tests = images(range(BASE + NEW), 6, 3)
-    f = functional.normalize(method.block.run(method.frozen(tests.images)))
+    f = method.unit_features(method.entering(tests))
     assert torch.equal(method.predict(tests), torch.cdist(f, method.references).argmin(1))
 
 
@@ -60,5 +60,5 @@ def test_the_forgetting_term_holds_the_exemplars(images, task, backbone: Backbon
     drifts = []
     for forgetting in (0.0, 100.0):
         method, _, features = learnt(images, task(BASE, NEW, backbone=backbone), forgetting=forgetting, lr=1e-4)
-        drifts.append(float((functional.normalize(method.block.run(method.exemplars[:BASE])) - features).norm()))
+        drifts.append(float((method.unit_features(method.exemplars[:BASE]) - features).norm()))
     assert drifts[1] < drifts[0]

@@ -49,17 +49,19 @@ def test_the_order_of_classes_does_not_matter(rows: tuple[Tensor, Tensor]) -> No
     torch.testing.assert_close(layer(x, means[order]), layer(x, means)[:, order], atol=1e-4, rtol=1e-4)
 
 
+def built() -> list[CosineLoss]:
+    """The loss, and the plain one that it adds to."""
+    return [loss.build(D, 3, torch.Generator().manual_seed(0)) for loss in (LimitLoss(), CosineLoss())]
+
+
 def test_a_replaced_row_gets_no_gradient_and_its_shot_does() -> None:
     """Classes 0 and 1 come twice, so one image of each stands for the class; class 2 keeps its vector."""
     labels = torch.tensor([0, 1, 2, 1, 0])
     activations = torch.rand(5, D, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    own, plain = LimitLoss(), CosineLoss()
-    for loss in (own, plain):
-        loss.build(D, 3, torch.Generator().manual_seed(0))
-    extra = [
-        torch.autograd.grad(loss(activations, labels, labels, torch.ones(5)), [loss.vectors, activations])
-        for loss in (own, plain)
-    ]
+    extra = []
+    for loss in built():
+        value = loss(activations, labels, labels, torch.ones(5))
+        extra.append(torch.autograd.grad(value, [loss.vectors, activations]))
     of_vectors, of_images = (first - second for first, second in zip(*extra, strict=True))
     assert float(of_vectors[:2].abs().max()) < 1e-6
     assert float(of_vectors[2].abs().max()) > 1e-4
@@ -74,5 +76,4 @@ def test_shots_of_a_batch_are_first_images_of_classes_that_come_twice() -> None:
 
 def test_a_batch_without_a_class_twice_is_plain_cross_entropy() -> None:
     labels, activations = torch.arange(3), torch.rand(3, D, generator=torch.Generator().manual_seed(0))
-    own, plain = (loss.build(D, 3, torch.Generator().manual_seed(0)) for loss in (LimitLoss(), CosineLoss()))
-    assert torch.equal(*(loss(activations, labels, labels, torch.ones(3)) for loss in (own, plain)))
+    assert torch.equal(*(loss(activations, labels, labels, torch.ones(3)) for loss in built()))

@@ -5,6 +5,8 @@ from masil.errors import InputError
 from masil.learner import Masil
 from masil.methods import MasilMethod, Queries, Samples
 
+pytestmark = pytest.mark.filterwarnings("ignore::masil.concepts.NMFConvergenceWarning")
+
 
 def cloud(labels: torch.Tensor, seed: int) -> torch.Tensor:
     centres = 3 * torch.rand(9, 24, generator=torch.Generator().manual_seed(0))
@@ -12,7 +14,6 @@ def cloud(labels: torch.Tensor, seed: int) -> torch.Tensor:
     return centres[labels] + noise
 
 
-@pytest.mark.filterwarnings("ignore::masil.concepts.NMFConvergenceWarning")
 def test_the_method_is_the_learner(task) -> None:
     base, shots, asked = torch.arange(6).repeat(12), torch.arange(6, 9).repeat(4), torch.arange(9).repeat(5)
     method, learner = MasilMethod(concepts=6, alpha=0.3), Masil(backbone=None, concepts=6, alpha=0.3)
@@ -27,7 +28,6 @@ def test_the_method_is_the_learner(task) -> None:
     assert float((predicted == asked).float().mean()) > 0.9
 
 
-@pytest.mark.filterwarnings("ignore::masil.concepts.NMFConvergenceWarning")
 def test_an_aim_is_recorded_with_what_was_chosen_for_it(task) -> None:
     base = torch.arange(6).repeat(12)
     method, told = MasilMethod(concepts=6, alpha=0.3, aim="accuracy"), task(6, 3)

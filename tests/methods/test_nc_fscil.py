@@ -93,23 +93,23 @@ def test_the_rate_rises_then_falls_to_a_hundredth() -> None:
     assert _rate(0.5, 0.0) == pytest.approx(0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi / 2)))
 
 
-def test_earlier_novel_means_are_replayed_as_often_as_there_have_been_sessions(
-    monkeypatch: pytest.MonkeyPatch, task
+@pytest.mark.parametrize(("repeat", "expected"), [(True, [0, 2, 6]), (False, [0, 1, 2])])
+def test_earlier_novel_means_are_replayed_as_often_as_there_have_been_sessions_which_have_steps_of_their_own(
+    repeat: bool, expected: list[int], monkeypatch: pytest.MonkeyPatch, task
 ) -> None:
-    for repeat, expected in ((True, [0, 2, 6]), (False, [0, 1, 2])):
-        method = NcFscil(steps=5, session_steps=5, repeat=repeat)
-        method.fit(clusters(range(8), 20, 1), task(8, 4))
-        replayed = []
-        plain = method._train
+    method = NcFscil(steps=5, session_steps=(3, 4), repeat=repeat)
+    method.fit(clusters(range(8), 20, 1), task(8, 4))
+    replayed, taken = [], []
 
-        def train(rows: Tensor, labels: Tensor, *rest: object, plain=plain, replayed=replayed, **more: object) -> None:
-            replayed.append(int((labels >= 8).sum()) - 5)
-            plain(rows, labels, *rest, **more)
+    def train(rows: Tensor, labels: Tensor, steps: int, lr: float) -> None:
+        replayed.append(int((labels >= 8).sum()) - 5)
+        taken.append(steps)
 
-        monkeypatch.setattr(method, "_train", train)
-        for label in (8, 9, 10):
-            method.learn(clusters(range(label, label + 1), 5, label))
-        assert replayed == expected
+    monkeypatch.setattr(method, "_train", train)
+    for label in (8, 9, 10):
+        method.learn(clusters(range(label, label + 1), 5, label))
+    assert replayed == expected
+    assert taken == [3, 4, 4]
 
 
 def test_a_session_weighs_classes_alike_and_mixes_embeddings_where_it_is_asked_to() -> None:
@@ -131,13 +131,3 @@ def test_a_session_weighs_classes_alike_and_mixes_embeddings_where_it_is_asked_t
     both = (z + z[order]) / 2
     expected = (dot_regression(both, vectors[labels]) + dot_regression(both, vectors[labels[order]])) / 2
     torch.testing.assert_close(mixing._session_loss(z, vectors, labels), expected)
-
-
-def test_each_session_has_its_number_of_steps(task, monkeypatch: pytest.MonkeyPatch) -> None:
-    method = NcFscil(steps=5, session_steps=(3, 4))
-    method.fit(clusters(range(8), 20, 1), task(8, 4))
-    steps = []
-    monkeypatch.setattr(method, "_train", lambda rows, labels, count, lr: steps.append(count))
-    for label in (8, 9, 10):
-        method.learn(clusters(range(label, label + 1), 5, label))
-    assert steps == [3, 4, 4]

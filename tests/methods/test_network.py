@@ -67,30 +67,23 @@ def test_sessions_are_learnt_and_the_shared_backbone_is_left_alone(name: str, ta
     assert backbone.fingerprint() == before
 
 
-@pytest.mark.parametrize("name", NETWORKS)
-def test_activations_alone_are_refused(name: str, images, task, backbone: Backbone) -> None:
-    base = images(range(BASE), 2, 1)
-    with pytest.raises(InputError, match="trains on images or crops of them, but was given stored activations alone"):
-        Checked(make(name)).fit(Samples(base.activations, labels=base.labels), task(BASE, backbone=backbone))
+@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.sees == "images"])
+def test_activations_alone_are_refused(name: str, task) -> None:
+    said = f"'{name}' trains on images or crops of them, but was given stored activations alone, of which nothing can"
+    with pytest.raises(InputError, match=said):
+        Checked(make(name)).fit(Samples(torch.rand(4, 8), labels=torch.arange(4)), task())
 
 
 @pytest.mark.parametrize("name", ["icarl-table", "eeil-table", "lucir-table"])
 def test_as_in_the_tables_the_last_block_is_trained_and_base_images_are_all_that_is_kept(
-    name: str, images, task, backbone: Backbone
+    name: str, images, task, backbone: Backbone, weights_move
 ) -> None:
     method = make(name, base_exemplars=10)
     method.fit(images(range(BASE), 8, 1), task(BASE, NEW, backbone=backbone))
-    start, rows, kept = (
-        {key: value.clone() for key, value in method.block.state_dict().items()},
-        method.rows,
-        method.kept,
-    )
+    rows, kept = method.rows, method.kept
     assert torch.bincount(method.kept_labels).tolist() == [2] * BASE
-    method.learn(images(range(BASE, BASE + NEW), 5, 2))
-    after = method.block.state_dict()
-    moved = {key for key in start if not torch.equal(start[key], after[key])}
-    assert {"block.conv1.weight", "block.conv2.weight"} <= moved
-    assert not any("running" in key for key in moved)  # the statistics of the batch norms
+    with weights_move(method.block):
+        method.learn(images(range(BASE, BASE + NEW), 5, 2))
     assert torch.equal(method.kept, kept)
     assert torch.equal(method.rows[:BASE], rows) == (name == "lucir-table")
     assert len(method.rows) == BASE + NEW
@@ -99,7 +92,7 @@ def test_as_in_the_tables_the_last_block_is_trained_and_base_images_are_all_that
 
 def test_what_holds_kept_images_is_at_its_minimum_before_a_session() -> None:
     generator = torch.Generator().manual_seed(0)
-    z = torch.nn.functional.normalize(torch.randn(9, 4, generator=generator))
+    z = functional.normalize(torch.randn(9, 4, generator=generator))
     old = torch.randn(3, 4, generator=generator)
     for name in ("icarl-table", "lucir-table"):
         moving, rows = z.clone().requires_grad_(), old.clone().requires_grad_()

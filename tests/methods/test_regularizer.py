@@ -8,11 +8,6 @@ from masil.methods.regularizer import basis, nearest_to_mean, projected, pulled_
 BASE, NOVEL = torch.arange(4).repeat(12), torch.arange(4, 6).repeat(3)
 
 
-@pytest.fixture
-def told(task):
-    return task()
-
-
 def rows(labels: torch.Tensor, seed: int) -> torch.Tensor:
     centres = torch.rand(6, 9, generator=torch.Generator().manual_seed(0))
     return centres[labels] + 0.3 * torch.rand(len(labels), 9, generator=torch.Generator().manual_seed(seed))
@@ -29,34 +24,34 @@ def test_projection_onto_the_span_is_the_least_squares_fit() -> None:
     np.testing.assert_allclose(projected(w, span), (W.numpy().T @ coefficients).T, atol=1e-5)
 
 
-def test_base_classes_span_one_direction_less_than_they_are(told) -> None:
+def test_base_classes_span_one_direction_less_than_they_are(task) -> None:
     # Their weights sum to zero but for rounding, which has a direction of its own on every processor.
     method = Regularizer()
-    method.fit(Samples(rows(BASE, 1), labels=BASE), told)
+    method.fit(Samples(rows(BASE, 1), labels=BASE), task())
     sizes = torch.linalg.svdvals(method.weights)
     assert sizes[3] < 1e-3 * sizes[2]
     assert method.span.shape == (9, 3)
 
 
-def taught(told, **weights: float) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def taught(task, **weights: float) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     method = Regularizer(**weights)
-    method.fit(Samples(rows(BASE, 1), labels=BASE), told)
+    method.fit(Samples(rows(BASE, 1), labels=BASE), task())
     before = method.weights.clone()
     method.learn(Samples(rows(NOVEL, 2), labels=NOVEL))
     return before, method.weights, method.span
 
 
-def test_base_weights_do_not_move_at_all_until_something_pulls_harder_than_they_are_held(told) -> None:
-    before, after, _ = taught(told, old=1e3)
+def test_base_weights_do_not_move_at_all_until_something_pulls_harder_than_they_are_held(task) -> None:
+    before, after, _ = taught(task, old=1e3)
     assert torch.equal(before, after[:4])
-    before, after, _ = taught(told, old=0.0, lr=0.02)
+    before, after, _ = taught(task, old=0.0, lr=0.02)
     assert not torch.allclose(before, after[:4], atol=1e-3)
 
 
-def test_new_weights_are_drawn_into_the_span_of_the_base_weights(told) -> None:
+def test_new_weights_are_drawn_into_the_span_of_the_base_weights(task) -> None:
     outside = []
     for novel in (0.0, 1.0, 10.0):
-        _, after, span = taught(told, novel=novel, lr=0.02)
+        _, after, span = taught(task, novel=novel, lr=0.02)
         outside.append(float((after[4:] - projected(after[4:], span)).norm()))
     assert outside[0] > 2 * outside[1] > outside[2]
     assert torch.allclose(projected(projected(after, span), span), projected(after, span), atol=1e-5)

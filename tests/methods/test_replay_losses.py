@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from masil.methods import Lucir, Samples
+from masil.methods import Lucir, Samples, make
 from masil.methods.eeil import TEMPERATURE, balanced, distillation
 from masil.methods.icarl import ICaRLLoss, sigmoid_loss
 from masil.methods.lucir import margin_ranking
-from masil.methods.replay import Exemplars, herd
+from masil.methods.replay import herd
 
 GENERATOR = torch.Generator().manual_seed(0)
 LOGITS, BEFORE = torch.randn(4, 5, generator=GENERATOR), torch.randn(4, 3, generator=GENERATOR)
@@ -117,14 +117,14 @@ def test_herding_follows_the_algorithm() -> None:
     assert sorted(herd(z, 40).tolist()) == list(range(15))
 
 
-def test_each_class_keeps_its_own_and_no_more_than_asked_for() -> None:
+def test_each_class_keeps_its_own_and_no_more_than_asked_for(task) -> None:
     labels = torch.tensor([1, 0, 1, 0, 1, 0, 1])
     activations = torch.rand(7, 3, generator=torch.Generator().manual_seed(0))
-    kept = Exemplars.empty(3, each=2)
-    kept.add(Samples(activations, labels=labels), lambda rows: rows)
-    assert kept.labels.tolist() == [0, 0, 1, 1]
-    for row, label in zip(kept.activations, kept.labels, strict=True):
+    method = make("lucir", exemplars=2, lr=0.1)
+    method.fit(Samples(activations, labels=labels), task(2, adapted=True))
+    assert method.memory.labels.tolist() == [0, 0, 1, 1]
+    for row, label in zip(method.memory.activations, method.memory.labels, strict=True):
         assert any(torch.equal(row, image) for image in activations[labels == label])
-    together, both = kept.with_shots(Samples(torch.ones(1, 3), labels=torch.tensor([2])))
-    assert together.shape == (5, 3)
-    assert both.tolist() == [0, 0, 1, 1, 2]
+    method.learn(Samples(torch.ones(1, 3), labels=torch.tensor([2])))
+    assert method.memory.labels.tolist() == [0, 0, 1, 1, 2]
+    assert torch.equal(method.memory.activations[4], torch.ones(3))

@@ -1,13 +1,11 @@
-"""What several methods stand on: attention among class rows, episodes, classes kept as Gaussians."""
+"""What several methods stand on: attention among class rows, and episodes."""
 
 import pytest
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from masil.methods.attention import Attention
 from masil.methods.episodes import EpisodeSampler
-from masil.methods.gaussians import ClassGaussians, covariance_factor, mixed_factor
 
 LABELS = torch.arange(6).repeat(9)
 
@@ -34,15 +32,8 @@ def layer() -> tuple[Attention, Tensor, Tensor]:
 
 def test_all_graphs_at_once_are_each_graph_alone(layer: tuple[Attention, Tensor, Tensor]) -> None:
     attention, x, rows = layer
-    graphs = torch.stack([one_graph(attention, image, rows) for image in x])  # [n k+1 d]
-    expected = functional.cosine_similarity(graphs[:, -1:], graphs[:, :-1], dim=2)
-    torch.testing.assert_close(attention.cosines(x, rows), expected, atol=1e-5, rtol=1e-5)
-
-
-def test_rows_in_parts_are_the_rows(layer: tuple[Attention, Tensor, Tensor]) -> None:
-    attention, x, rows = layer
     gain = torch.rand(5, generator=seeded(1))
-    graphs = torch.stack([one_graph(attention, image, rows) for image in x])
+    graphs = torch.stack([one_graph(attention, image, rows) for image in x])  # [n k+1 d]
     whole = (graphs[:, :-1] - graphs[:, :-1].mean(2, keepdim=True)) * gain
     z, seen = attention.attend(x, rows)
     seen = seen.centred().times(gain)
@@ -53,8 +44,9 @@ def test_rows_in_parts_are_the_rows(layer: tuple[Attention, Tensor, Tensor]) -> 
 
 def test_untrained_attention_changes_nothing(layer: tuple[Attention, Tensor, Tensor]) -> None:
     _, x, rows = layer
-    cosines = functional.normalize(x) @ functional.normalize(rows).T
-    torch.testing.assert_close(Attention(5, 16.0).cosines(x, rows).detach(), cosines, atol=1e-6, rtol=1e-6)
+    z, seen = Attention(5, 16.0).requires_grad_(False).attend(x, rows)
+    torch.testing.assert_close(z, x)
+    torch.testing.assert_close(seen.dot(z), x @ rows.T)
 
 
 def test_no_image_of_an_episode_is_both_shot_and_question() -> None:
@@ -81,35 +73,3 @@ def test_means_of_an_episode_are_those_of_its_shots() -> None:
     expected = torch.stack([rows[episode.shots[episode.shot_places == place]].mean(0) for place in (0, 1)])
     torch.testing.assert_close(episode.means(rows), expected)
     assert not len(episode.queries)
-
-
-def test_factors_give_the_covariances_and_their_mixture() -> None:
-    parts = torch.randn(2, 8, 5, generator=seeded(), dtype=torch.float64)
-    factors = [covariance_factor(part) for part in parts]
-    for part, factor in zip(parts, factors, strict=True):
-        torch.testing.assert_close(factor.T @ factor, torch.cov(part.T))
-    weights = torch.tensor([0.3, 1.2], dtype=torch.float64)
-    mixed = mixed_factor(factors, weights)
-    expected = weights[0] * torch.cov(parts[0].T) + weights[1] * torch.cov(parts[1].T)
-    torch.testing.assert_close(mixed.T @ mixed, expected)
-    assert mixed_factor(factors, weights, rank=2).shape == (2, 5)
-
-
-def test_drawn_rows_have_the_class_mean_and_covariance() -> None:
-    rows = torch.randn(54, 4, generator=seeded()) + 3 * torch.eye(6, 4)[LABELS]
-    memory = ClassGaussians.fit(rows, LABELS)
-    drawn, labels = memory.sample(20_000, seeded(1), [2, 4])
-    for label in (2, 4):
-        own = drawn[labels == label]
-        spread = memory.factors[label].square().sum(0).max().sqrt()
-        # Five standard errors of a mean of 20,000, and of a product of two normal numbers.
-        assert float((own.mean(0) - memory.means[label]).abs().max()) < 5 * spread / 20_000**0.5
-        error = torch.cov(own.T) - torch.cov(rows[label == LABELS].T)
-        assert float(error.abs().max()) < 5 * 2**0.5 * spread**2 / 20_000**0.5
-
-
-def test_a_class_of_one_row_is_its_row() -> None:
-    memory = ClassGaussians.fit(torch.tensor([[1.0, 2.0], [0.0, 1.0], [2.0, 3.0]]), torch.tensor([0, 1, 1]))
-    drawn, labels = memory.sample(2, seeded(), [0])
-    assert torch.equal(drawn, torch.tensor([[1.0, 2.0]] * 2))
-    assert labels.tolist() == [0, 0]

@@ -3,7 +3,7 @@ import copy
 import torch
 from torch.nn import functional
 
-from masil.methods import Samples, make
+from masil.methods import make
 from masil.methods.sppr import Refinement, Relation, posing_as_new, refined
 
 D, K = 6, 5
@@ -11,11 +11,6 @@ D, K = 6, 5
 
 def seeded(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
-
-
-def images(first: int, last: int, each: int) -> Samples:
-    labels = torch.arange(first, last).repeat(each)
-    return Samples(torch.rand(len(labels), 12, generator=seeded(first)) + 2 * torch.eye(12)[labels], labels=labels)
 
 
 def test_classes_that_play_new_give_their_prototypes_no_gradient() -> None:
@@ -61,25 +56,23 @@ def test_the_split_first_layer_is_one_layer_of_both_side_by_side() -> None:
         torch.testing.assert_close(scores, expected, atol=1e-5, rtol=1e-4)
 
 
-def test_prototypes_follow_from_the_base_session_and_all_shots_alone(task) -> None:
+def test_prototypes_follow_from_the_base_session_and_all_shots_alone(task, peaks) -> None:
     """Two sessions give the same prototypes as one with the classes of both: nothing refined is refined again."""
     method = make("sppr", epochs=5)
-    method.fit(images(0, 6, 12), task(6, 4))
+    method.fit(peaks(range(6), 12), task(6, 4))
     assert method.prototypes() is method.learnt
     at_once = copy.deepcopy(method)
-    first, second = images(6, 8, 5), images(8, 10, 5)
+    first, second = peaks(range(6, 8), 5), peaks(range(8, 10), 5)
     for shots in (first, second):
         method.learn(shots)
-    at_once.learn(
-        Samples(torch.cat([first.activations, second.activations]), labels=torch.cat([first.labels, second.labels]))
-    )
+    at_once.learn(first.joined(second))
     torch.testing.assert_close(method.prototypes(), at_once.prototypes())
     assert not torch.allclose(method.prototypes()[:6], method.learnt)
 
 
-def test_base_prototypes_can_be_left_as_learnt(task) -> None:
+def test_base_prototypes_can_be_left_as_learnt(task, peaks) -> None:
     method = make("sppr", epochs=5, refine_base=False)
-    method.fit(images(0, 6, 12), task(6, 4))
-    method.learn(images(6, 8, 5))
+    method.fit(peaks(range(6), 12), task(6, 4))
+    method.learn(peaks(range(6, 8), 5))
     assert torch.equal(method.prototypes()[:6], method.learnt)
     assert not torch.allclose(method.prototypes()[6:], method.means)

@@ -2,17 +2,12 @@ import pytest
 import torch
 
 from masil.errors import InputError
-from masil.methods import Samples, make
+from masil.methods import make
 from masil.methods.synthesized import Subspaces, k_means
 
 
 def seeded(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
-
-
-def images(first: int, last: int, each: int) -> Samples:
-    labels = torch.arange(first, last).repeat(each)
-    return Samples(torch.rand(len(labels), 16, generator=seeded(first)) + 2 * torch.eye(16)[labels], labels=labels)
 
 
 @pytest.fixture
@@ -47,12 +42,12 @@ def test_every_cluster_has_rows_and_its_centre_is_their_mean() -> None:
     torch.testing.assert_close(centres[nearest], rows)
 
 
-def test_synthesized_features_are_of_their_class_and_new_ones_have_the_mean_of_the_shots(task) -> None:
-    method, base, shots = make("synthesized-features"), images(0, 8, 30), images(8, 10, 5)
+def test_synthesized_features_are_of_their_class_and_new_ones_have_the_mean_of_the_shots(task, peaks) -> None:
+    method, base, shots = make("synthesized-features"), peaks(range(8), 30), peaks(range(8, 10), 5)
     method.fit(base, task(8, 2))
     method.learn(shots)
     made, labels = method.synthesize(200)
-    prepared = method._prepared(torch.cat([base.activations, shots.activations]))
+    prepared = method.prepared(torch.cat([base.activations, shots.activations]))
     of = torch.cat([base.labels, shots.labels])
     means = torch.stack([prepared[of == label].mean(0) for label in range(10)])
     nearest = torch.nn.functional.cosine_similarity(made[:, None], means, dim=2).argmax(1)

@@ -5,9 +5,8 @@ from masil.methods.balanced import BALANCE_SUFFIX, Balanced, balanced
 from masil.methods.c_fscil import CFscil
 from masil.methods.cec import Cec, CecHeadOnly
 from masil.methods.checked import Checked
+from masil.methods.class_means import DCosine, DCosineCentred, DNegCosine
 from masil.methods.closer import Closer
-from masil.methods.d_cosine import DCosine, DCosineCentred
-from masil.methods.d_negcosine import DNegCosine
 from masil.methods.data_free_replay import DataFreeReplay
 from masil.methods.deep_emd import DeepEmd
 from masil.methods.deep_inv import DeepInv

@@ -10,9 +10,9 @@ from torch.nn import functional
 from masil.collapse import class_means, drawn_linear
 from masil.data import Augmentation, augment
 from masil.errors import InputError
-from masil.methods.d_cosine import ClassMeans
+from masil.methods.class_means import ClassMeans
 from masil.methods.method import Published, Samples, Task
-from masil.protocol import Protocol
+from masil.protocol import Protocol, by_class
 from masil.training import CosineLoss, Recipe
 
 NARROW, WIDE = 0.4, 0.6  # the share of the first image in one that is fused of two
@@ -84,15 +84,12 @@ class AliceLoss(CosineLoss):
         """See images of a batch several times, and fuse them; activations are fused alone."""
         looks = [rows, *(augment(rows, VIEW, rows.shape[-1], generator) for _ in range(self.count - 1))]
         shares = [self.fused, *[1.0] * self.copies]
-        seen, virtual = zip(
-            *(
-                fused(look, labels, share, classes, generator) if share else (look, labels)
-                for look in looks
-                for share in shares
-            ),
-            strict=True,
-        )
-        return torch.cat(seen), torch.cat(virtual)
+        parts = [
+            fused(look, labels, share, classes, generator) if share else (look, labels)
+            for look in looks
+            for share in shares
+        ]
+        return torch.cat([seen for seen, _ in parts]), torch.cat([virtual for _, virtual in parts])
 
 
 @final
@@ -157,5 +154,5 @@ def central_means(z: Tensor, labels: Tensor, count: int) -> Tensor:
     """Give for every class the mean of the `count` rows with the largest cosine to its mean, [k d]."""
     means = class_means(z, labels)
     cosines = functional.cosine_similarity(z, means[labels])
-    of_class = [(labels == label).nonzero()[:, 0] for label in range(len(means))]
-    return torch.stack([z[rows[cosines[rows].topk(min(count, len(rows))).indices]].mean(0) for rows in of_class])
+    parts = by_class(labels, len(means))
+    return torch.stack([z[rows[cosines[rows].topk(min(count, len(rows))).indices]].mean(0) for rows in parts])

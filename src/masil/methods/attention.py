@@ -1,13 +1,15 @@
-"""Class rows and an image look at each other before they are compared: the attention layer of CEC and LIMIT."""
+"""Class rows and an image look at each other before they are compared: what CEC and LIMIT share."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import final
+from dataclasses import dataclass, replace
+from typing import Self, final
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+from masil.methods.method import Centred, Keeps, LargestScore, Queries, Samples, state
+
+BLOCK = 2048  # rows predicted at a time
 
 
 @final
@@ -31,14 +33,14 @@ class SeenRows:
         across = self.values @ self.S.T - (self.S * self.F).sum(1)
         return self.S.square().sum(1) + 2 * self.beta * across + self.beta.square() * difference
 
-    def centred(self) -> SeenRows:
+    def centred(self) -> Self:
         """Take the mean over features off every row."""
         S, F, values = (part - part.mean(1, keepdim=True) for part in (self.S, self.F, self.values))
-        return SeenRows(S, F, values, self.beta)
+        return replace(self, S=S, F=F, values=values)
 
-    def times(self, gain: Tensor) -> SeenRows:
+    def times(self, gain: Tensor) -> Self:
         """Multiply every row by `gain` [d], feature by feature."""
-        return SeenRows(self.S * gain, self.F * gain, self.values * gain, self.beta)
+        return replace(self, S=self.S * gain, F=self.F * gain, values=self.values * gain)
 
 
 @final
@@ -68,11 +70,6 @@ class Attention(nn.Module):
         z = x + looks[:, :-1] @ (rows @ self.V) + looks[:, -1:] * values
         return z, SeenRows(rows + F, F, values, beta)
 
-    def cosines(self, x: Tensor, rows: Tensor) -> Tensor:
-        """Give the cosine of each image to each class after they have looked at each other, [n k]."""
-        z, seen = self.attend(x, rows)
-        return seen.dot(functional.normalize(z)) / seen.square().clamp_min(1e-12).sqrt()
-
 
 @final
 class Calibration(nn.Module):
@@ -100,3 +97,24 @@ class Calibration(nn.Module):
         c = seen.times(self.gain)
         square = c.square() / sigma.square() + 2 * c.dot(self.bias.expand_as(z)) / sigma + self.bias.square().sum()
         return self.scale * (c.dot(z) / sigma + z @ self.bias[:, None]) / square.clamp_min(1e-12).sqrt()
+
+
+@dataclass(kw_only=True)
+class AttendedMeans(Centred, LargestScore):
+    """A method that compares images with class means after attention; means are the only thing a session adds."""
+
+    keeps = Keeps.MEANS | Keeps.WEIGHTS
+
+    calibration: Calibration = state()
+    means: Tensor = state()  # [k d], unit length
+
+    def learn(self, shots: Samples) -> None:
+        """Append the means of the new classes."""
+        self.means = torch.cat([self.means, self.unit_means(shots, len(self.means))])
+
+    @torch.no_grad()
+    def scores(self, queries: Queries) -> Tensor:
+        """Give scaled cosines after attention over the classes seen and the image."""
+        device = self.calibration.gain.device
+        blocks, means = torch.split(self.prepared(queries.activations), BLOCK), self.means.to(device)
+        return torch.cat([self.calibration(rows.to(device), means).cpu() for rows in blocks])

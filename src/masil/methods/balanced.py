@@ -7,11 +7,9 @@ every method is offered it: with its own scores of images that it did not learn 
 base classes that play novel, as for MASIL. `masil bench --methods teen,teen+balance` plays both.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, final
 
 import torch
@@ -58,9 +56,9 @@ class Balanced(LargestScore):
     def fit(self, base: Samples, task: Task) -> None:
         """Take in the base session, find what its classes expect, and how much of that to take off."""
         self.method.fit(base, task)
-        if self.method.scores(Queries(base.activations[:1], base.images and base.images.subset([0]))) is None:
+        if self.method.scores(base.some(torch.tensor([0]))) is None:
             raise InputError(f"'{self.method.name}' gives no scores that could be balanced, only answers.")
-        self.base = int(base.labels.max()) + 1
+        self.base = base.classes
         settled = self.given | (self.method.chosen if isinstance(self.method, Chooses) else {})  # not chosen again
         self.expected = expected_of_held_out(self.of(**settled), base, task)
         given = dict.fromkeys(AIMS, self.strength)
@@ -124,8 +122,8 @@ def offsets(expected: Tensor, base: int) -> Tensor:
 def expected_of_held_out(method: Method, base: Samples, task: Task) -> Tensor:
     """Give the mean score [k] that base classes give images that were held out of their base session."""
     held = hold_out(base.labels, task.seed)
-    method.fit(_some(base, ~held), task)
-    return class_mean(own_scores(method, _some(base, held)), base.labels[held], int(base.labels.max()) + 1)
+    method.fit(base.some(~held), task)
+    return class_mean(own_scores(method, base.some(held)), base.labels[held], base.classes)
 
 
 def expected_of_shots(method: Method, shots: Samples, known: int, otherwise: float) -> Tensor:
@@ -133,19 +131,13 @@ def expected_of_shots(method: Method, shots: Samples, known: int, otherwise: flo
     codes = shots.labels - known
     folds = min(FOLDS, int(torch.bincount(codes).min()))
     if folds < 2:
-        return torch.full((int(codes.max()) + 1,), otherwise)
+        return torch.full((shots.classes - known,), otherwise)
     fold, own = place_in_class(codes) % folds, torch.empty(len(codes))
     for number in range(folds):
         taught = copy.deepcopy(method)
-        taught.learn(_some(shots, fold != number))
-        own[fold == number] = own_scores(taught, _some(shots, fold == number))
-    return class_mean(own, codes, int(codes.max()) + 1)
-
-
-def _some(samples: Samples, chosen: Tensor) -> Samples:
-    rows = chosen.nonzero()[:, 0]
-    images = None if samples.images is None else samples.images.subset(rows)
-    return replace(samples, activations=samples.activations[rows], images=images, labels=samples.labels[rows])
+        taught.learn(shots.some(fold != number))
+        own[fold == number] = own_scores(taught, shots.some(fold == number))
+    return class_mean(own, codes, shots.classes - known)
 
 
 def own_scores(method: Method, samples: Samples) -> Tensor:

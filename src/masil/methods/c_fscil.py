@@ -4,8 +4,6 @@ Hersche et al. (2022). One mean activation is kept for each class. Mode 1 runs i
 layer with bipolar versions of the class vectors; mode 3 nudges the vectors apart and aligns the layer with these.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import final
 
@@ -15,6 +13,7 @@ from torch.nn import functional
 
 from masil.collapse import class_means, drawn_linear
 from masil.errors import InputError
+from masil.methods.descent import take_step
 from masil.methods.episodes import EpisodeSampler
 from masil.methods.method import Geometry, Keeps, LargestScore, Queries, Samples, Task, state
 
@@ -58,7 +57,7 @@ class CFscil(LargestScore):
 
     def fit(self, base: Samples, task: Task) -> None:
         """Meta-learn the layer in episodes of all base classes, then take in their means."""
-        generator = torch.Generator().manual_seed(task.seed)
+        generator = task.generator()
         d = base.activations.shape[1]
         self.scale = float(base.activations.norm(dim=1).mean().clamp_min(1e-12)) / d**0.5
         self.layer = drawn_linear(d, FEATURES, True, generator)
@@ -70,11 +69,7 @@ class CFscil(LargestScore):
             episode = sampler.draw(sampler.choose(len(sampler.positions)), SHOTS, ASKED)
             with torch.no_grad():
                 written = class_means(self.layer(x[episode.shots]), episode.shot_places) * SHOTS
-            loss = memory_loss(self.layer(x[episode.queries]), written, episode.query_places)
-            optimiser.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimiser.step()
-            rate.step()
+            take_step(optimiser, memory_loss(self.layer(x[episode.queries]), written, episode.query_places), rate)
         self.optimiser = self._optimiser()
         self.means = torch.empty(0, d)
         self._take_in(self.base_gain * class_means(x, base.labels))
@@ -102,10 +97,8 @@ class CFscil(LargestScore):
             start = self.layer(self.means)
         targets = nudged(start) if self.mode == 3 else start.sign()
         for _ in range(ALIGNING[self.mode]):
-            loss = -functional.cosine_similarity(self.layer(self.means).tanh(), targets.tanh()).mean()
-            self.optimiser.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            self.optimiser.step()
+            cosines = functional.cosine_similarity(self.layer(self.means).tanh(), targets.tanh())
+            take_step(self.optimiser, -cosines.mean())
         self.layer.requires_grad_(False)
         self.vectors = self.layer(self.means)
 
@@ -140,10 +133,7 @@ def nudged(vectors: Tensor) -> Tensor:
         unit = _direction(p)
         cosines = (unit @ unit.T)[pairs[0], pairs[1]]
         apart = (torch.exp(STRENGTH * cosines) + torch.exp(-STRENGTH * cosines) - 2).sum() / max(1, len(cosines))
-        loss = apart + (1 - (unit * start).sum(1)).mean()
-        optimiser.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimiser.step()
+        take_step(optimiser, apart + (1 - (unit * start).sum(1)).mean())
     return p.detach()
 
 

@@ -16,9 +16,9 @@ from torch.nn import functional
 from masil.backbones import ActivationStore
 from masil.collapse import class_means
 from masil.hardware import resolve_device
-from masil.methods.attention import Calibration
+from masil.methods.attention import AttendedMeans, Calibration
 from masil.methods.episodes import EpisodeSampler
-from masil.methods.method import Keeps, LargestScore, Queries, Samples, Task, centred_units, state
+from masil.methods.method import Samples, Task
 from masil.methods.network import Turned
 from masil.protocol import first_of_each
 from masil.training import minimise_by_sgd
@@ -26,15 +26,13 @@ from masil.training import minimise_by_sgd
 TURNS = 4  # looks at an image: upright, and turned by one, two or three quarters of a circle
 SHARPNESS = 16.0  # of the attention at the start, chosen with the rate below; at 1 a class looks at all others alike
 MOST = 100  # images of a class that episodes are drawn from: each has to be looked at four times
-BLOCK = 2048  # rows predicted at a time
 
 
 @dataclass(kw_only=True)
-class GraphAttention(LargestScore):
-    """Compare an image with class means after graph attention; means are the only thing a session adds."""
+class GraphAttention(AttendedMeans):
+    """Compare an image with class means after graph attention, which is trained on episodes."""
 
     citation = "Zhang et al., Few-Shot Incremental Learning with Continually Evolved Classifiers, CVPR 2021"
-    keeps = Keeps.MEANS | Keeps.WEIGHTS
 
     way: int = 15  # classes of an episode, and as many pseudo-classes
     shots: int = 1
@@ -42,10 +40,6 @@ class GraphAttention(LargestScore):
     episodes: int = 500
     lr: float = 0.1  # of .1, .5 and 2 the best on base classes of characters that play novel, frozen ImageNet features
     scale: float = 16.0
-    device: torch.device = state()
-    centre: Tensor = state()  # [d] of unit activations, 0 where the backbone was trained on the base classes
-    calibration: Calibration = state()
-    means: Tensor = state()  # [k d], unit length
 
     @abstractmethod
     def looks(self, base: Samples, task: Task) -> Tensor:
@@ -53,20 +47,17 @@ class GraphAttention(LargestScore):
 
     def fit(self, base: Samples, task: Task) -> None:
         """Average each class, and train the attention on episodes of the first images of each."""
-        generator = torch.Generator().manual_seed(task.seed)
-        self.device = resolve_device(task.device)
-        self.centre = functional.normalize(base.activations.float()).mean(0) * (not task.adapted)
-        self.means = functional.normalize(class_means(self._prepared(base.activations), base.labels))
-        rows = first_of_each(base.labels, MOST)
-        images = None if base.images is None else base.images.subset(rows)
-        shown = Samples(base.activations[rows], images, labels=base.labels[rows])
-        looks, sampler = self.looks(shown, task), EpisodeSampler(shown.labels, generator)
-        self.calibration = Calibration(looks.shape[2], self.scale, sharpness=SHARPNESS).to(self.device)
+        generator, device = task.generator(), resolve_device(task.device)
+        self.find_centre(base, centred=not task.adapted)
+        self.means = self.unit_means(base)
+        few = base.some(first_of_each(base.labels, MOST))
+        looks, sampler = self.looks(few, task), EpisodeSampler(few.labels, generator)
+        self.calibration = Calibration(looks.shape[2], self.scale, sharpness=SHARPNESS).to(device)
 
         def loss(_: Tensor) -> Tensor:
             support, asked, places = self.episode(looks, sampler)
-            support, asked = (self._prepared(part).to(self.device) for part in (support, asked))
-            return functional.cross_entropy(self.calibration(asked, support), places.to(self.device))
+            support, asked = (self.prepared(part).to(device) for part in (support, asked))
+            return functional.cross_entropy(self.calibration(asked, support), places.to(device))
 
         minimise_by_sgd(
             self.calibration.parameters(), loss, 1, steps=self.episodes, batch=1, rate=self.lr, generator=generator
@@ -91,21 +82,6 @@ class GraphAttention(LargestScore):
         shot_places, places = (torch.cat([part, part + w]) for part in (drawn.shot_places, drawn.query_places))
         return class_means(shots, shot_places), asked, places
 
-    def learn(self, shots: Samples) -> None:
-        """Append the means of the new classes."""
-        added = class_means(self._prepared(shots.activations), shots.labels, len(self.means))
-        self.means = torch.cat([self.means, functional.normalize(added)])
-
-    @torch.no_grad()
-    def scores(self, queries: Queries) -> Tensor:
-        """Give scaled cosines after attention over the classes seen and the image."""
-        blocks = torch.split(self._prepared(queries.activations), BLOCK)
-        means = self.means.to(self.device)
-        return torch.cat([self.calibration(rows.to(self.device), means).cpu() for rows in blocks])
-
-    def _prepared(self, activations: Tensor) -> Tensor:
-        return centred_units(activations, self.centre)
-
 
 @final
 @dataclass(kw_only=True)
@@ -123,12 +99,8 @@ class Cec(GraphAttention):
 
     def looks(self, base: Samples, task: Task) -> Tensor:
         """Give the activations of all images in four orientations, each extracted once and stored."""
-        assert base.images is not None
-        assert task.backbone is not None
-        store = ActivationStore()
-        turned = [
-            store.get(Turned(task.backbone, quarters), base.images, device=task.device) for quarters in range(1, TURNS)
-        ]
+        store, networks = ActivationStore(), [Turned(task.network, quarters) for quarters in range(1, TURNS)]
+        turned = [store.get(network, base.shown, device=task.device) for network in networks]
         return torch.stack([base.activations, *turned])
 
 

@@ -1,7 +1,5 @@
 """What every method may rely on and every caller is told: order, shapes and labels are checked here, once for all."""
 
-from __future__ import annotations
-
 from typing import Any, final
 
 import numpy as np
@@ -31,13 +29,16 @@ class Checked:
         room = task.protocol.classes if self.method.needs_total else None
         _check_room(room, known)
         self._check_images(base)
-        self._check_own_base(task)
+        if self.method.needs_own_base and not task.own:
+            raise InputError(
+                f"'{self.method.name}' is a way to train the base session; on a shared backbone nothing of it is left "
+                f"but the nearest class mean, 'd-cosine'. Let it train its own: --recipe RECIPE."
+            )
         self.method.fit(base, task)
         self.known, self.features, self.room = known, base.activations.shape[1], room
 
     def learn(self, shots: Samples) -> None:
         """Take in one session."""
-        self._check_taught()
         self._check_features(shots.activations)
         known = self.known + _count_new_classes(shots, self.known)
         _check_room(self.room, known)
@@ -47,41 +48,30 @@ class Checked:
 
     def predict(self, queries: Queries) -> Tensor:
         """Give a class for each query, int64 [n]."""
-        self._check_taught()
         self._check_features(queries.activations)
         self._check_images(queries)
         answer: Any = self.method.predict(queries)
         labels = torch.as_tensor(answer).cpu() if isinstance(answer, Tensor | np.ndarray | list) else None
         if labels is None or labels.shape != (len(queries),) or labels.dtype.is_floating_point:
-            found = f"{labels.dtype} of shape {list(labels.shape)}" if labels is not None else type(answer).__name__
+            given = f"{labels.dtype} of shape {list(labels.shape)}" if labels is not None else type(answer).__name__
             raise InputError(
-                f"`predict` of '{self.method.name}' gave {found}; it must give a whole number for each of the "
+                f"`predict` of '{self.method.name}' gave {given}; it must give a whole number for each of the "
                 f"{len(queries)} queries, the class among 0 … {self.known - 1}."
             )
         return labels.to(torch.int64)
 
     def geometry(self, queries: Queries) -> Geometry | None:
         """Give unit embeddings and class vectors, where there are such."""
-        self._check_taught()
         self._check_features(queries.activations)
         return self.method.geometry(queries)
 
-    def _check_taught(self) -> None:
+    def _check_features(self, activations: Tensor) -> None:
         if not self.known:
             raise InputError("Nothing has been taught yet; call `fit` with the base session first.")
-
-    def _check_features(self, activations: Tensor) -> None:
         if activations.ndim != 2 or activations.shape[1] != self.features:
             raise InputError(
                 f"The activations have the shape {list(activations.shape)}, but the base session had {self.features} "
                 f"features; were they computed with the same backbone?"
-            )
-
-    def _check_own_base(self, task: Task) -> None:
-        if self.method.needs_own_base and not task.own:
-            raise InputError(
-                f"'{self.method.name}' is a way to train the base session; on a shared backbone nothing of it is left "
-                f"but the nearest class mean, 'd-cosine'. Let it train its own: --recipe RECIPE."
             )
 
     def _check_images(self, queries: Queries) -> None:

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from masil.data import Augmentation, augment
-from masil.methods.d_cosine import ClassMeans
+from masil.methods.class_means import ClassMeans
 from masil.methods.method import Published
 from masil.protocol import Protocol
 from masil.training import CosineLoss, Recipe, contrast

@@ -1,7 +1,5 @@
 """Data-free Replay: a generator of images that the network is unsure about stands in for old ones (Liu et al. 2022)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
@@ -10,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from masil.methods.descent import take_step
 from masil.methods.method import Keeps, Samples, Task, state
 from masil.methods.network import fresh_copy
 from masil.methods.stage import StageMethod, StageNetwork
@@ -38,6 +37,10 @@ class ImageGenerator(nn.Module):
         """Make images."""
         pixels: Tensor = self.layers(self.start(noise).reshape(-1, 64, self.small, self.small))
         return pixels
+
+    def make(self, count: int, generator: torch.Generator) -> Tensor:
+        """Make images of noise drawn on the processor."""
+        return self.forward(torch.randn(count, NOISE, generator=generator).to(self.start.weight.device))
 
 
 @final
@@ -83,32 +86,27 @@ class DataFreeReplay(StageMethod):
     def fit(self, base: Samples, task: Task) -> None:
         """Take the network and train a generator against it; no image is used for that."""
         super().fit(base, task)
-        side = self.net.lower.framing.crop
+        net = self.net
         with torch.random.fork_rng(devices=[]):  # layers draw from the global generator when they are built
             torch.manual_seed(task.seed)
-            self.maker, student = ImageGenerator(side).to(self.net.device), Student(self.net).to(self.net.device)
+            self.maker, student = ImageGenerator(net.lower.framing.crop).to(net.device), Student(net).to(net.device)
         train_generator(
-            self.maker, student, self.net,
+            self.maker, student, net,
             rounds=self.rounds, batch=self.batch, unsure=self.unsure, generator=self.generator,
         )  # fmt: skip
 
     def learn(self, shots: Samples) -> None:
         """Train on the shots and on images generated anew in every epoch, which the network before labels."""
-        assert shots.images is not None
-        net, known = self.net, len(self.net.rows)
-        before, entering, labels = net.snapshot(), net.entering(shots.images), shots.labels.to(net.device)
+        net = self.net
+        before, entering, labels = net.snapshot(), net.entering(shots.shown), shots.labels.to(net.device)
 
         def loss() -> Tensor:
             with torch.no_grad():
-                made = net.lower(self.maker(self._noise(self.replayed)))
+                made = net.lower(self.maker.make(self.replayed, self.generator))
                 guesses = before.logits(made).argmax(1)
             return functional.cross_entropy(net.logits(torch.cat([entering, made])), torch.cat([labels, guesses]))
 
-        new = int(shots.labels.max()) + 1 - known
-        net.train(new, loss, epochs=self.epochs, lr=self.lr, gentle=self.gentle, generator=self.generator)
-
-    def _noise(self, count: int) -> Tensor:
-        return torch.randn(count, NOISE, generator=self.generator).to(self.net.device)
+        self.train_session(shots, loss)
 
 
 def train_generator(
@@ -126,21 +124,16 @@ def train_generator(
     seek = torch.optim.Adam(maker.parameters(), GENERATOR_RATE)
     falls = [int(share * rounds) for share in FALLS]
     schedules = [torch.optim.lr_scheduler.MultiStepLR(part, falls, 0.1) for part in (follow, seek)]
-    device = next(maker.parameters()).device
     maker.train()
     student.train()
     for _ in range(rounds):
         for _ in range(STUDENT_STEPS):
             with torch.no_grad():
-                pixels = maker(torch.randn(batch, NOISE, generator=generator).to(device))
+                pixels = maker.make(batch, generator)
                 wanted = teacher(pixels)
-            follow.zero_grad()
-            (student(pixels) - wanted).abs().mean().backward()
-            follow.step()
-        pixels = maker(torch.randn(batch, NOISE, generator=generator).to(device))
-        seek.zero_grad()
-        generator_loss(student(pixels), teacher(pixels), unsure).backward()  # type: ignore[no-untyped-call]
-        seek.step()
+            take_step(follow, (student(pixels) - wanted).abs().mean())
+        pixels = maker.make(batch, generator)
+        take_step(seek, generator_loss(student(pixels), teacher(pixels), unsure))
         for schedule in schedules:
             schedule.step()
     maker.eval().requires_grad_(False)

@@ -9,13 +9,15 @@ from torch import Tensor
 from torch.nn import functional
 
 from masil.collapse import class_means
+from masil.errors import InputError
 from masil.hardware import resolve_device
 from masil.methods.method import LargestScore, Queries, Samples, Task, state
 from masil.methods.network import FrozenPart, LastMaps
-from masil.methods.transport import transport_plans
 
 BASE_WEIGHT = 1e-3  # of a place that has nothing in common with the other side
 PAIRS = 2**14  # image and class pairs compared at a time
+# Costs of 2 (one minus a cosine) give exp(−2/ε), and scalings up to its inverse: float32 holds both down to here.
+SMALLEST = 0.03
 
 
 @final
@@ -49,8 +51,7 @@ class DeepEmd(LargestScore):
 
     def fit(self, base: Samples, task: Task) -> None:
         """Average the maps of each base class."""
-        assert task.backbone is not None
-        self.maps = FrozenPart(task.backbone, task.device, cut=partial(LastMaps, side=self.side))
+        self.maps = FrozenPart(task.network, task.device, cut=partial(LastMaps, side=self.side))
         self.device = resolve_device(task.device)
         self.prototypes = self._mean_maps(base, 0)
 
@@ -60,16 +61,12 @@ class DeepEmd(LargestScore):
 
     def scores(self, queries: Queries) -> Tensor:
         """Give Σ S_ij F_ij / m of each image and class: the mean cosine along the cheapest transport, [n k]."""
-        assert queries.images is not None
-        blocks = torch.split(self.maps(queries.images), max(1, PAIRS // len(self.prototypes)))
-        return torch.cat([self._compared(self._places(block).to(self.device)) for block in blocks])
-
-    def _compared(self, images: Tensor) -> Tensor:
-        return transport_scores(images, self.prototypes, epsilon=self.epsilon, rounds=self.rounds).cpu()
+        compare = partial(transport_scores, classes=self.prototypes, epsilon=self.epsilon, rounds=self.rounds)
+        blocks = torch.split(self._places(self.maps(queries.shown)), max(1, PAIRS // len(self.prototypes)))
+        return torch.cat([compare(block.to(self.device)).cpu() for block in blocks])
 
     def _mean_maps(self, samples: Samples, known: int) -> Tensor:
-        assert samples.images is not None
-        return self._places(class_means(self.maps(samples.images), samples.labels, known)).to(self.device)
+        return self._places(class_means(self.maps(samples.shown), samples.labels, known)).to(self.device)
 
     def _places(self, rows: Tensor) -> Tensor:
         """Turn rows [n d·m] into the features of each place [n m d]."""
@@ -89,6 +86,25 @@ def transport_scores(images: Tensor, classes: Tensor, *, epsilon: float = 0.05, 
         (1 - similarity).clamp_min(0), weights_of_images, weights_of_classes, epsilon=epsilon, rounds=rounds
     )
     return (similarity * plans).sum((-2, -1)) / images.shape[1]
+
+
+def transport_plans(costs: Tensor, rows: Tensor, columns: Tensor, *, epsilon: float = 0.05, rounds: int = 50) -> Tensor:
+    """Solve optimal transport between small sets, many pairs at once, by Sinkhorn's iteration (Cuturi 2013).
+
+    Give F = argmin ⟨costs, F⟩ + ε Σ F log F over F >= 0 with row sums `rows` and column sums `columns`, [… r c].
+
+    Costs lie in [0, 2]. F = diag(u) exp(−costs/ε) diag(v), u and v scaled in turn to meet the two sums. After the last
+    round column sums are met exactly; row sums follow as the iteration converges. ⟨costs, F⟩ then exceeds the cheapest
+    transport by at most ε times the mass times log(min(r, c)).
+    """
+    if epsilon < SMALLEST:
+        raise InputError(f"The transport is smoothed by {epsilon:g}; below {SMALLEST:g} single precision overflows.")
+    kernel = torch.exp(-costs / epsilon)
+    u, v = torch.ones_like(rows), torch.ones_like(columns)
+    for _ in range(rounds):
+        u = rows / (kernel @ v[..., None])[..., 0]
+        v = columns / (u[..., None, :] @ kernel)[..., 0, :]
+    return u[..., None] * kernel * v[..., None, :]
 
 
 def place_weights(images: Tensor, classes: Tensor) -> tuple[Tensor, Tensor]:

@@ -5,8 +5,6 @@ the loss is looked at before a session and after it. Where it has grown, or is n
 session is played again at half the rate; the record says so.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -35,7 +33,7 @@ class Descends(Chooses):
         """Choose what is open, and begin to count."""
         super().choose(base, task)
         self.descents, self.lowered = 0, {}
-        self.generator = torch.Generator().manual_seed(task.seed)
+        self.generator = task.generator()
 
     def steadily(
         self, learnt: Sequence[Tensor], train: Callable[[float], None], loss: Callable[[], Tensor], rate: float
@@ -95,3 +93,14 @@ def descend_steadily(
         generator.set_state(state_before)
         rate /= 2
     return 0.0
+
+
+def take_step(
+    optimiser: torch.optim.Optimizer, loss: Tensor, rate: torch.optim.lr_scheduler.LRScheduler | None = None
+) -> None:
+    """Take a step down the slope of a loss, and one of the schedule of the rate, if there is one."""
+    optimiser.zero_grad()
+    loss.backward()  # type: ignore[no-untyped-call]
+    optimiser.step()
+    if rate is not None:
+        rate.step()

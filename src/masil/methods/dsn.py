@@ -1,9 +1,8 @@
 """DSN: every session adds a gated branch of nodes, and old classes are recalled as Gaussians (Yang et al. 2022)."""
 
-from __future__ import annotations
-
+import copy
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import ClassVar, Self, final
 
 import torch
 from torch import Tensor
@@ -11,8 +10,9 @@ from torch.nn import functional
 
 from masil.collapse import class_means
 from masil.hardware import resolve_device
-from masil.methods.gaussians import ClassGaussians, covariance_factor, mixed_factor
+from masil.methods.descent import take_step
 from masil.methods.method import Keeps, LargestScore, Published, Queries, Samples, Task, state
+from masil.protocol import by_class
 from masil.training import minimise_by_sgd
 
 BASE_BATCH, BASE_RATE = 256, 0.1  # as for other maps of activations, see `masil.training.train_map`
@@ -27,6 +27,34 @@ class Branch:
     nodes: Tensor  # W_s [d d]
     gate: Tensor  # α in [0, 1] [d]; 0 before the first batch
     rows: Tensor  # V_s [way d]
+
+
+@final
+@dataclass
+class ClassGaussians:
+    """Class c is N(μ_c, F_cᵀ F_c). Its factor [r_c d] has a row for each direction in which the class is spread."""
+
+    means: Tensor  # μ [k d]
+    factors: list[Tensor]
+
+    @classmethod
+    def fit(cls, rows: Tensor, labels: Tensor, rank: int) -> Self:
+        """Take the classes 0 … k − 1 from their rows, of each covariance the `rank` largest directions."""
+        means = class_means(rows, labels)
+        return cls(means, [covariance_factor(rows[part], rank) for part in by_class(labels, len(means))])
+
+    def add(self, means: Tensor, factors: list[Tensor]) -> None:
+        """Append classes."""
+        self.means = torch.cat([self.means, means])
+        self.factors.extend(factors)
+
+    def sample(self, each: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Draw `each` rows of every class; give them with their labels."""
+        drawn = [
+            mean + torch.randn(each, len(factor), generator=generator) @ factor
+            for mean, factor in zip(self.means, self.factors, strict=True)
+        ]
+        return torch.cat(drawn), torch.arange(len(drawn)).repeat_interleave(each)
 
 
 @final
@@ -71,7 +99,7 @@ class Dsn(LargestScore):
 
     def fit(self, base: Samples, task: Task) -> None:
         """Train fc₁, from the identity, and the base rows, from the class means; remember classes as Gaussians."""
-        self.generator = torch.Generator().manual_seed(task.seed)
+        self.generator = task.generator()
         self.device = resolve_device(task.device)
         x, labels = functional.normalize(base.activations.float()), base.labels.to(self.device)
         self.base_rows = functional.normalize(class_means(x, base.labels)).to(self.device)
@@ -96,7 +124,7 @@ class Dsn(LargestScore):
         gate = torch.zeros(len(self.fc), device=self.device)
         branch = Branch(self.fc.T.clone(), gate, self._shared(means.to(self.device)))
         self._remember(shots, means, branch)
-        old = _Frozen(self)
+        before = copy.deepcopy(self) if self.all_layers else None
         self.branches.append(branch)
         learnt = [branch.nodes, branch.rows]
         if self.all_layers:
@@ -110,12 +138,10 @@ class Dsn(LargestScore):
             rows = torch.cat([x, drawn]).to(self.device)
             labels = torch.cat([shots.labels, drawn_labels]).to(self.device)
             for chosen in torch.split(torch.randperm(len(rows), generator=self.generator), self.batch):
-                optimiser.zero_grad()
                 loss = self._loss(rows[chosen], labels[chosen], epoch, known)
-                if self.all_layers:  # otherwise old columns do not change, and there is nothing to distil
-                    loss = loss + old.distillation(self.logits(rows[chosen]), rows[chosen])
-                loss.backward()  # type: ignore[no-untyped-call]
-                optimiser.step()
+                if before is not None:  # otherwise old columns do not change, and there is nothing to distil
+                    loss = loss + distillation(self.logits(rows[chosen]), before.logits(rows[chosen]))
+                take_step(optimiser, loss)
         for tensor in learnt:
             tensor.requires_grad_(False)
 
@@ -163,20 +189,27 @@ class Dsn(LargestScore):
         return functional.normalize(functional.normalize(x) @ self.fc)
 
 
-@final
-class _Frozen:
-    """The classifier before a session, for its distillation."""
+def distillation(now: Tensor, before: Tensor) -> Tensor:
+    """Give KL(before ‖ now) of logits over the old classes, at temperature ½."""
+    log_shares = torch.log_softmax(now[:, : before.shape[1]] / TEMPERATURE, 1)
+    return functional.kl_div(log_shares, torch.softmax(before / TEMPERATURE, 1), reduction="batchmean")
 
-    def __init__(self, method: Dsn) -> None:
-        self.before = Dsn(scale=method.scale, share=method.share)
-        self.before.fc, self.before.base_rows = method.fc.clone(), method.base_rows.clone()
-        self.before.branches = [Branch(b.nodes.clone(), b.gate, b.rows.clone()) for b in method.branches]
 
-    def distillation(self, logits: Tensor, x: Tensor) -> Tensor:
-        """Give KL(before ‖ now) over the old classes at temperature ½."""
-        before = self.before.logits(x)
-        now = torch.log_softmax(logits[:, : before.shape[1]] / TEMPERATURE, 1)
-        return functional.kl_div(now, torch.softmax(before / TEMPERATURE, 1), reduction="batchmean")
+def covariance_factor(rows: Tensor, rank: int) -> Tensor:
+    """Give F [r d] with FᵀF the covariance of the rows [n d], or its best approximation of that rank."""
+    return reduced((rows - rows.mean(0)) / max(1, len(rows) - 1) ** 0.5, rank)
+
+
+def mixed_factor(factors: list[Tensor], weights: Tensor, rank: int) -> Tensor:
+    """Give the factor of Σ_j w_j F_jᵀF_j, its best approximation where `rank` is smaller."""
+    return reduced(torch.cat([weight.sqrt() * part for weight, part in zip(weights, factors, strict=True)]), rank)
+
+
+def reduced(factor: Tensor, rank: int) -> Tensor:
+    """Give the principal rows of a factor [r d], longest first, at most `rank`: the same covariance, or nearly."""
+    _, lengths, directions = torch.linalg.svd(factor, full_matrices=False)
+    principal: Tensor = lengths[:rank, None] * directions[:rank]
+    return principal
 
 
 def node_cosines(x: Tensor, nodes: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from torch.nn import functional
 
 from masil.methods.method import LargestScore, Queries, Samples, Task, state
 from masil.methods.replay import Replay
+from masil.protocol import by_class
 
 TEMPERATURE = 2.0
 LAST_TOUCH = 0.1  # the rate of balanced fine-tuning, relative to that of the session
@@ -34,33 +35,31 @@ class EEIL(Replay, LargestScore):
     def fit(self, base: Samples, task: Task) -> None:
         """Train on the labels alone, then choose exemplars."""
         super().fit(base, task)
-        self.groups = [len(self.net.rows)]
+        self.groups = [len(self.rows)]
 
     def learn(self, shots: Samples) -> None:
         """Train on exemplars and shots, choose exemplars, then balance."""
-        net, memory = self.net, self.memory
-        activations, labels = memory.with_shots(shots)
-        before = net.logits(activations)
-        net.grow(net.new_means(shots))
-        self._train(activations, labels, before)
-        self.groups = [*self.groups, len(net.rows) - sum(self.groups)]
-        memory.add(shots, net.embed)
-        even = balanced(memory.labels)
-        activations, labels = memory.activations[even], memory.labels[even]
-        self._train(activations, labels, net.logits(activations), share=LAST_TOUCH)
+        rehearsed = self.memory.joined(shots)
+        before = self.logits(rehearsed.activations)
+        self.grow(self.new_means(shots))
+        self._train(rehearsed, before)
+        self.groups = [*self.groups, len(self.rows) - sum(self.groups)]
+        self.choose_exemplars(shots)
+        even = self.memory.some(balanced(self.memory.labels))
+        self._train(even, self.logits(even.activations), share=LAST_TOUCH)
 
     def scores(self, queries: Queries) -> Tensor:
         """Give the logits."""
-        return self.net.logits(queries.activations)
+        return self.logits(queries.activations)
 
-    def _train(self, activations: Tensor, labels: Tensor, before: Tensor, share: float = 1.0) -> None:
-        net = self.net
+    def _train(self, rehearsed: Samples, before: Tensor, share: float = 1.0) -> None:
+        labels = rehearsed.labels
 
         def loss(rows: Tensor) -> Tensor:
-            logits = net.logits(activations[rows])
+            logits = self.logits(rehearsed.activations[rows])
             return functional.cross_entropy(logits, labels[rows]) + distillation(logits, before[rows], self.groups)
 
-        self.train_session([net.g.matrix, net.rows, net.bias], loss, labels, share)
+        self.train_session([self.g.matrix, self.rows, self.bias], loss, labels, share)
 
 
 def distillation(logits: Tensor, before: Tensor, groups: list[int]) -> Tensor:
@@ -74,4 +73,4 @@ def distillation(logits: Tensor, before: Tensor, groups: list[int]) -> Tensor:
 def balanced(labels: Tensor) -> Tensor:
     """Give rows with as many of every class as the smallest class has, the first ones of each."""
     least = int(torch.bincount(labels).min())
-    return torch.cat([(labels == label).nonzero()[:least, 0] for label in range(int(labels.max()) + 1)])
+    return torch.cat([positions[:least] for positions in by_class(labels, 0)])

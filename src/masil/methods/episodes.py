@@ -1,7 +1,5 @@
 """Episodes: some base classes play new ones, known by a few shots, and other images of them are asked about."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import final
 

@@ -10,7 +10,7 @@ from torch.nn import functional
 from masil.backbones import Backbone
 from masil.collapse import orthogonal_frame
 from masil.errors import InputError
-from masil.methods.mapped_means import MappedMeans
+from masil.methods.class_means import MappedMeans
 from masil.methods.method import Published, Queries, Samples, Task, state
 from masil.protocol import Protocol
 from masil.training import BaseLoss, CosineLoss

@@ -4,8 +4,6 @@ There is no training, in the base session or after (Goswami et al. 2023). The fo
 class that new classes borrow from similar base classes, is that of Goswami et al. (2024); the plain form shares one.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import final
 
@@ -15,11 +13,12 @@ from torch.nn import functional
 
 from masil.collapse import class_means
 from masil.errors import InputError
-from masil.methods.calibration import blended_covariance, calibrated_means, scatter, similarity
 from masil.methods.method import Keeps, LargestScore, Queries, Samples, Task, state
 from masil.methods.tuning import Chooses
+from masil.protocol import by_class
 
 BLOCK = 1024  # queries compared at a time
+SHARPNESS = 16.0  # τ, of the similarity to base classes
 
 
 @dataclass(kw_only=True)
@@ -98,11 +97,10 @@ class FeCAM(Chooses, _Mahalanobis):
 
     def scores(self, queries: Queries) -> Tensor:
         """Give the distance to each class, negative."""
-        found = []
-        for rows in torch.split(functional.normalize(self.powered(queries.activations)), BLOCK):
-            pairs = zip(self.means, self.roots, strict=True)
-            found.append(-torch.stack([((rows - mean) @ root).square().sum(1) for mean, root in pairs], 1))
-        return torch.cat(found)
+        classes = list(zip(self.means, self.roots, strict=True))
+        blocks = torch.split(functional.normalize(self.powered(queries.activations)), BLOCK)
+        distances = ([((rows - mean) @ root).square().sum(1) for mean, root in classes] for rows in blocks)
+        return torch.cat([-torch.stack(parts, 1) for parts in distances])
 
     def _root(self, covariance: Tensor) -> Tensor:
         return inverse_root(shrunk_correlation(covariance, *[self.value("shrinkage")] * 2))
@@ -127,7 +125,7 @@ class PlainFeCAM(_Mahalanobis):
 
     def fit(self, base: Samples, task: Task) -> None:
         """Find the base means and the covariance around them."""
-        rows, k = self.powered(base.activations), int(base.labels.max()) + 1
+        rows, k = self.powered(base.activations), base.classes
         if len(rows) <= k:
             raise InputError(f"Each of the {k} base classes has one image, so their scatter is unknown; give more.")
         offsets = rows - class_means(rows, base.labels)[base.labels]
@@ -162,3 +160,40 @@ def shrunk_correlation(covariance: Tensor, diagonal: float, off_diagonal: float)
     shrunk = covariance + diagonal * on * identity + off_diagonal * off * (1 - identity)
     deviation = shrunk.diagonal().clamp_min(torch.finfo(torch.float64).tiny).sqrt()
     return shrunk / deviation[:, None] / deviation
+
+
+def similarity(means: Tensor, base: Tensor) -> Tensor:
+    """Give softmax(τ cos) of new means [k d] to base means [b d], centred on the base classes, [k b].
+
+    Five shots give a poor mean and no covariance. Base classes that resemble a new class have both, so it borrows from
+    each to this degree.
+
+    Activations are non-negative, so all cosines are high and close, and their softmax is flat; the means are therefore
+    compared after the mean of the base classes is taken off.
+    """
+    centre = base.mean(0)
+    cosines = functional.normalize(means - centre) @ functional.normalize(base - centre).T
+    return torch.softmax(SHARPNESS * cosines, 1)
+
+
+def calibrated_means(means: Tensor, base: Tensor, keep: float) -> Tensor:
+    """Give `keep` of each new mean's direction and 1 − `keep` of that of the base means it resembles."""
+    borrowed = functional.normalize(similarity(means, base) @ functional.normalize(base))
+    return functional.normalize(keep * functional.normalize(means) + (1 - keep) * borrowed)
+
+
+def scatter(rows: Tensor, labels: Tensor, known: int = 0) -> list[Tensor]:
+    """Give a triangular factor F of each class's covariance: Fᵀ F is the unbiased estimate, 0 of a class of one row.
+
+    It has no more rows than the class has images, and says nothing of them but their covariance.
+    """
+    means = class_means(rows, labels, known)
+    members = [rows[positions] for positions in by_class(labels - known, len(means))]
+    offsets = [(part - mean) / max(1, len(part) - 1) ** 0.5 for part, mean in zip(members, means, strict=True)]
+    return [torch.linalg.qr(part, mode="r").R for part in offsets]
+
+
+def blended_covariance(weights: Tensor, factors: list[Tensor]) -> Tensor:
+    """Give Σ_b w_b F_bᵀ F_b, the covariance that a class borrows from base classes."""
+    stacked = torch.cat([weight.sqrt() * factor for weight, factor in zip(weights, factors, strict=True)])
+    return stacked.T @ stacked

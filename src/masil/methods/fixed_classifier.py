@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from masil.collapse import class_means, simplex_etf
 from masil.methods.descent import Descends
-from masil.methods.method import Geometry, Keeps, NearestVector, Queries, Samples, Task, centred_units, state
+from masil.methods.method import Centred, Geometry, Keeps, NearestVector, Queries, Samples, Task, state
 from masil.training import minimise_convex
 
 SCALE = 16.0  # length of what is mapped, so that M need not be long
@@ -22,7 +22,7 @@ STEPS, BATCH = 100, 64  # of a session
 
 @final
 @dataclass(kw_only=True)
-class FixedClassifier(Descends, NearestVector):
+class FixedClassifier(Descends, Centred, NearestVector):
     """Minimise cross-entropy of W M x over M, W a simplex [K K−1] of all K classes, x centred activations.
 
     In the base session the loss is convex, so its minimum is found; in a session M is fine-tuned on shots and means.
@@ -42,7 +42,6 @@ class FixedClassifier(Descends, NearestVector):
     tried = {"lr": (0.01, 0.1, 0.03, 0.003)}  # noqa: RUF012
 
     lr: float | None = None
-    centre: Tensor = state()  # [d]
     matrix: Tensor = state()  # Mᵀ [d K−1]
     memory: Tensor = state()  # [k d], one mean of x per class
 
@@ -51,8 +50,8 @@ class FixedClassifier(Descends, NearestVector):
         self.choose(base, task)
         total, labels = task.protocol.classes, base.labels
         self.vectors = vectors = simplex_etf(total, total - 1, self.generator)
-        self.centre = functional.normalize(base.activations.float()).mean(0)
-        x = self._prepared(base.activations)
+        self.find_centre(base)
+        x = self.prepared(base.activations)
         M = torch.zeros(x.shape[1], total - 1)
         minimise_convex(M, lambda: functional.cross_entropy(x @ M @ vectors.T, labels) + DECAY / 2 * M.square().sum())
         self.matrix, self.memory = M, class_means(x, labels)
@@ -60,7 +59,7 @@ class FixedClassifier(Descends, NearestVector):
     def learn(self, shots: Samples) -> None:
         """Fine-tune on the shots and the mean of every earlier class."""
         M, known = self.matrix, len(self.memory)
-        x = self._prepared(shots.activations)
+        x = self.prepared(shots.activations)
         rows, labels = torch.cat([self.memory, x]), torch.cat([torch.arange(known), shots.labels])
 
         def loss(batch: Tensor) -> Tensor:
@@ -71,11 +70,12 @@ class FixedClassifier(Descends, NearestVector):
 
     def embed(self, queries: Queries) -> Tensor:
         """Give mapped activations."""
-        return self._prepared(queries.activations) @ self.matrix
+        return self.prepared(queries.activations) @ self.matrix
 
     def geometry(self, queries: Queries) -> Geometry:
         """Compare with the vectors of the classes taught so far."""
         return functional.normalize(self.embed(queries)), self.vectors[: len(self.memory)]
 
-    def _prepared(self, activations: Tensor) -> Tensor:
-        return SCALE * centred_units(activations, self.centre)
+    def prepared(self, activations: Tensor) -> Tensor:
+        """Give centred activations of one length."""
+        return SCALE * super().prepared(activations)

@@ -6,8 +6,6 @@ novel ones, and hold the old answers in place in the way that gives a row its na
 setting's collapse: nothing ever tells an old image that it is not of a new class.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, final
@@ -19,15 +17,16 @@ from torch.nn import functional
 from masil.collapse import class_means
 from masil.methods.descent import Descends
 from masil.methods.eeil import distillation
-from masil.methods.method import Keeps, LargestScore, Published, Queries, Samples, Task, state
-from masil.methods.network import FrozenPart, LastBlock, fine_tune
+from masil.methods.method import Keeps, Published, Queries, Samples, Task, state
+from masil.methods.network import BlockMethod
 from masil.methods.replay import SCALE, herd
+from masil.protocol import by_class
 
 SPREAD = 0.001  # deviation of a new class's first weights
 
 
 @dataclass(kw_only=True)
-class InTables(Descends, LargestScore):
+class InTables(Descends, BlockMethod):
     """Train the last block and the classifier on the shots; base images that are kept must be answered as before."""
 
     citation = "Tao et al., Few-Shot Class-Incremental Learning, CVPR 2020"
@@ -35,8 +34,6 @@ class InTables(Descends, LargestScore):
         "As the tables' code, but for three things: batch norms keep their statistics, kept images are those that "
         "herding chooses, and the last step counts, not the one that is best on test images."
     )
-    sees = "images"
-    trains = "network"
     keeps = Keeps.EXEMPLARS | Keeps.WEIGHTS
     published: ClassVar[Published] = {
         "cub200": {"lr": 0.01, "steps": 100},
@@ -47,8 +44,6 @@ class InTables(Descends, LargestScore):
     base_exemplars: int = 400
     steps: int = 70
     lr: float = 0.1
-    frozen: FrozenPart = state()
-    block: LastBlock = state()
     rows: Tensor = state()  # [k d], the classifier
     kept: Tensor = state()  # [m c·h·w], base images where they enter the last block
     kept_labels: Tensor = state()
@@ -59,27 +54,22 @@ class InTables(Descends, LargestScore):
 
     def fit(self, base: Samples, task: Task) -> None:
         """Take over the classifier of the base session, or the class means, and choose the images that are kept."""
-        assert task.backbone is not None
-        assert base.images is not None
         self.choose(base, task)
-        self.frozen = FrozenPart(task.backbone, task.device)
-        self.block = LastBlock(task.backbone, self.frozen.network.shape)
+        self.take_network(task)
         unit = functional.normalize(base.activations)
         trained = task.trained
         known = trained.class_vectors if trained is not None and trained.projection is None else None
         self.rows = SCALE * functional.normalize(class_means(unit, base.labels) if known is None else known)
         each = max(1, self.base_exemplars // len(self.rows))
-        classes = [(base.labels == label).nonzero()[:, 0] for label in range(len(self.rows))]
-        chosen = torch.cat([rows[herd(unit[rows], each)] for rows in classes])
-        self.kept, self.kept_labels = self.frozen(base.images.subset(chosen)), base.labels[chosen]
+        parts = by_class(base.labels, len(self.rows))
+        kept = base.some(torch.cat([rows[herd(unit[rows], each)] for rows in parts]))
+        self.kept, self.kept_labels = self.entering(kept), kept.labels
 
     def learn(self, shots: Samples) -> None:
         """Train on the shots, the rate falling to a tenth for the last seventh of the steps."""
-        assert shots.images is not None
-        x, labels, known = self.frozen(shots.images), shots.labels, len(self.rows)
-        old = self.rows.clone()
-        before = functional.normalize(self.block.run(self.kept))
-        fresh = SPREAD * torch.randn(int(labels.max()) + 1 - known, old.shape[1], generator=self.generator)
+        x, labels, old = self.entering(shots), shots.labels, self.rows.clone()
+        before = self.unit_features(self.kept)
+        fresh = SPREAD * torch.randn(shots.classes - len(old), old.shape[1], generator=self.generator)
         rows = [fresh] if self.fixed_rows else [old.clone(), fresh]
 
         def loss(chosen: Tensor) -> Tensor:
@@ -93,15 +83,14 @@ class InTables(Descends, LargestScore):
         def train(rate: float) -> None:
             last = self.steps // 7
             for steps, lr in ((self.steps - last, rate), (last, rate / 10)):
-                fine_tune(learnt, loss, len(x), steps=steps, batch=len(x), lr=lr, generator=self.generator)
+                self.fine_tune(learnt, loss, len(x), steps=steps, lr=lr)
 
         self.steadily(learnt, train, lambda: loss(torch.arange(len(x))), self.lr)
         self.rows = torch.cat([old, *rows] if self.fixed_rows else rows)
 
     def scores(self, queries: Queries) -> Tensor:
         """Give the products with the classifier, of what is asked run through the block as it is now."""
-        assert queries.images is not None
-        return functional.normalize(self.block.run(self.frozen(queries.images))) @ self.rows.T
+        return self.unit_features(self.entering(queries)) @ self.rows.T
 
 
 @final

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from masil.collapse import class_means
-from masil.methods.method import NearestVector, Queries, Samples, Task
+from masil.methods.method import NearestVector, Samples, Task
 from masil.methods.replay import SCALE, Replay
 from masil.protocol import Protocol
 from masil.training import BaseLoss, Recipe, soft_labels
@@ -65,26 +65,22 @@ class ICaRL(Replay, NearestVector):
 
     def learn(self, shots: Samples) -> None:
         """Train on exemplars and shots, then choose exemplars among the shots."""
-        net = self.net
-        activations, labels = self.memory.with_shots(shots)
-        before = torch.sigmoid(net.logits(activations))
-        net.grow(net.new_means(shots))
-        targets = functional.one_hot(labels, len(net.rows)).float()
+        rehearsed = self.memory.joined(shots)
+        activations, labels = rehearsed.activations, rehearsed.labels
+        before = torch.sigmoid(self.logits(activations))
+        self.grow(self.new_means(shots))
+        targets = functional.one_hot(labels, len(self.rows)).float()
         targets[:, : before.shape[1]] = before
 
         def loss(rows: Tensor) -> Tensor:
-            return sigmoid_loss(net.logits(activations[rows]), targets[rows])
+            return sigmoid_loss(self.logits(activations[rows]), targets[rows])
 
-        self.train_session([net.g.matrix, net.rows, net.bias], loss, labels)
-        self.memory.add(shots, net.embed)
+        self.train_session([self.g.matrix, self.rows, self.bias], loss, labels)
+        self.choose_exemplars(shots)
         self._name_classes()
 
-    def embed(self, queries: Queries) -> Tensor:
-        """Give embeddings, which are compared with the means of exemplars."""
-        return self.net.embed(queries.activations)
-
     def _name_classes(self) -> None:
-        self.vectors = class_means(self.net.embed(self.memory.activations), self.memory.labels)
+        self.vectors = class_means(self.unit(self.memory.activations), self.memory.labels)
 
 
 def sigmoid_loss(logits: Tensor, targets: Tensor) -> Tensor:

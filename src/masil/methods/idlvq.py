@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from masil.collapse import class_means
-from masil.methods.method import Keeps, LargestScore, Queries, Samples, Task, state
-from masil.methods.network import FrozenPart, LastBlock, fine_tune
+from masil.methods.method import Keeps, Queries, Samples, Task, state
+from masil.methods.network import BlockMethod
 from masil.protocol import Protocol, by_class
 from masil.training import BaseLoss, Recipe
 
@@ -43,7 +43,7 @@ class IdlvqLoss(BaseLoss):
 
 @final
 @dataclass(kw_only=True)
-class Idlvq(LargestScore):
+class Idlvq(BlockMethod):
     """Train the last block and new references; features of old exemplars are held, and old references corrected."""
 
     name = "idlvq"
@@ -53,19 +53,14 @@ class Idlvq(LargestScore):
         "There is no code. Margin, weights and rates are ours: the margin is the median distance between nearest "
         "references. One exemplar a class corrects its reference; the last block alone is trained, batch norms fixed."
     )
-    sees = "images"
-    trains = "network"
     keeps = Keeps.MEANS | Keeps.EXEMPLARS | Keeps.WEIGHTS
 
     intra: float = 0.1
     forgetting: float = 10.0  # weight of the exemplars' squared drift
     steps: int = 50
     lr: float = 1e-3
-    frozen: FrozenPart = state()
-    block: LastBlock = state()
     references: Tensor = state()  # [k d]
     exemplars: Tensor = state()  # [k c·h·w], one image a class where it enters the last block
-    generator: torch.Generator = state()
 
     def base_session(self, usual: Recipe, protocol: Protocol) -> Recipe:
         """Learn the references with the network."""
@@ -73,22 +68,18 @@ class Idlvq(LargestScore):
 
     def fit(self, base: Samples, task: Task) -> None:
         """Take the references that were learnt, or the class means, and the image nearest to each."""
-        assert task.backbone is not None
-        self.generator = torch.Generator().manual_seed(task.seed)
-        self.frozen = FrozenPart(task.backbone, task.device)
-        self.block = LastBlock(task.backbone, self.frozen.network.shape).requires_grad_(False)
+        self.take_network(task)
         self.exemplars = torch.empty(0, self.frozen.network.features)
         unit = functional.normalize(base.activations.float())
-        learnt = task.trained.class_vectors if task.own and task.trained is not None else None
+        learnt = task.own_vectors
         self.references = class_means(unit, base.labels) if learnt is None else learnt.clone()
         self._keep(base, unit, 0)
 
     def learn(self, shots: Samples) -> None:
         """Start new references at the means of the shots, train, and move old references as their exemplars moved."""
-        assert shots.images is not None
-        known, x = len(self.references), self.frozen(shots.images)
-        new = class_means(self._features(x), shots.labels, known)
-        before = self._features(self.exemplars)
+        known, x = len(self.references), self.entering(shots)
+        new = class_means(self.unit_features(x), shots.labels, known)
+        before = self.unit_features(self.exemplars)
         margin = margin_between(torch.cat([self.references, new]))
 
         def loss(chosen: Tensor) -> Tensor:
@@ -98,28 +89,21 @@ class Idlvq(LargestScore):
             drift = (functional.normalize(self.block(self.exemplars)) - before).square().sum(1).mean()
             return (margin_losses(squares, labels, margin) + self.intra * own).mean() + self.forgetting * drift
 
-        learnt = [*self.block.parameters(), new]
-        rows = len(x)
-        fine_tune(learnt, loss, rows, steps=self.steps, batch=rows, lr=self.lr, generator=self.generator)
-        drift = self._features(self.exemplars) - before
+        self.fine_tune([*self.block.parameters(), new], loss, len(x), steps=self.steps, lr=self.lr)
+        drift = self.unit_features(self.exemplars) - before
         self.references = torch.cat([self.references + drift, new.detach()])
-        self._keep(shots, self._features(x), known)
+        self._keep(shots, self.unit_features(x), known)
 
     def scores(self, queries: Queries) -> Tensor:
         """Give minus the squared distance to each reference."""
-        assert queries.images is not None
-        return -squared_distances(self._features(self.frozen(queries.images)), self.references)
-
-    def _features(self, rows: Tensor) -> Tensor:
-        return functional.normalize(self.block.run(rows))
+        return -squared_distances(self.unit_features(self.entering(queries)), self.references)
 
     def _keep(self, samples: Samples, unit: Tensor, known: int) -> None:
         """Keep of each new class the image nearest to its reference."""
-        assert samples.images is not None
         parts = by_class(samples.labels - known, len(self.references) - known)
         distances = (unit - self.references[samples.labels]).norm(dim=1)
         chosen = torch.stack([part[distances[part].argmin()] for part in parts])
-        self.exemplars = torch.cat([self.exemplars, self.frozen(samples.images.subset(chosen))])
+        self.exemplars = torch.cat([self.exemplars, self.entering(samples.some(chosen))])
 
 
 def squared_distances(rows: Tensor, references: Tensor) -> Tensor:

@@ -11,15 +11,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from masil.collapse import class_means
-from masil.methods.attention import Calibration
+from masil.methods.attention import AttendedMeans, Calibration
 from masil.methods.episodes import EpisodeSampler
-from masil.methods.method import Keeps, LargestScore, Published, Queries, Samples, Task, centred_units, state
+from masil.methods.method import Published, Samples, Task
 from masil.protocol import Protocol
 from masil.training import CosineLoss, Recipe, minimise_by_sgd, soft_labels
 
 BATCH = 128
-BLOCK = 2048  # rows predicted at a time
 
 
 @final
@@ -60,7 +58,7 @@ class LimitLoss(CosineLoss):
 
 @final
 @dataclass(kw_only=True)
-class Limit(LargestScore):
+class Limit(AttendedMeans):
     """Calibrate class means and the image by attention trained on fake sessions; a session adds means alone."""
 
     name = "limit"
@@ -74,7 +72,6 @@ class Limit(LargestScore):
         "repeats one session and calibrates the image 32 times. Attention begins as the identity, values and output "
         "in one matrix, no dropout. On a shared backbone the attention alone is trained (head only)."
     )
-    keeps = Keeps.MEANS | Keeps.WEIGHTS
     published: ClassVar[Published] = {
         "miniimagenet": {"scale": 2.0, "raw_query": True},
         "cub200": {"scale": 1 / 16, "raw_query": True},
@@ -87,9 +84,6 @@ class Limit(LargestScore):
     tasks: int = 1  # fake sessions a step
     epochs: int = 5
     lr: float = 0.5  # of .1, 1 and 3 on base classes of characters that play new ones, 1 is best and 3 diverges
-    centre: Tensor = state()  # [d] of unit activations, 0 where the backbone was trained on the base classes
-    calibration: Calibration = state()
-    means: Tensor = state()  # [k d], unit length
 
     def base_session(self, usual: Recipe, protocol: Protocol) -> Recipe:
         """Train the backbone on fake sessions too; the attention is then learnt anew on its activations."""
@@ -97,10 +91,9 @@ class Limit(LargestScore):
 
     def fit(self, base: Samples, task: Task) -> None:
         """Train the calibration on fake sessions, all base images being asked about."""
-        generator = torch.Generator().manual_seed(task.seed)
-        self.centre = functional.normalize(base.activations.float()).mean(0) * (not task.adapted)
-        x, labels = self._prepared(base.activations), base.labels
-        means = functional.normalize(class_means(x, labels))
+        self.find_centre(base, centred=not task.adapted)
+        x, labels, means = self.prepared(base.activations), base.labels, self.unit_means(base)
+        generator = task.generator()
         sampler = EpisodeSampler(labels, generator)
         fake = min(self.fake, len(means) // 2)
         layer = Calibration(x.shape[1], self.scale, raw_query=self.raw_query)
@@ -120,19 +113,6 @@ class Limit(LargestScore):
                 layer.parameters(), loss, len(labels), steps=steps, batch=BATCH, rate=self.lr, generator=generator
             )
         self.calibration, self.means = layer.requires_grad_(False), means
-
-    def learn(self, shots: Samples) -> None:
-        """Append the means of the new classes."""
-        added = class_means(self._prepared(shots.activations), shots.labels, len(self.means))
-        self.means = torch.cat([self.means, functional.normalize(added)])
-
-    def scores(self, queries: Queries) -> Tensor:
-        """Give logits after calibration."""
-        blocks = torch.split(self._prepared(queries.activations), BLOCK)
-        return torch.cat([self.calibration(rows, self.means) for rows in blocks])
-
-    def _prepared(self, activations: Tensor) -> Tensor:
-        return centred_units(activations, self.centre)
 
 
 def first_of_repeated(labels: Tensor, most: int) -> Tensor:

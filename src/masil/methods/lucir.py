@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from masil.collapse import cosine_cross_entropy
-from masil.methods.method import NearestVector, Queries, Samples, Task
+from masil.methods.method import NearestVector, Samples, Task
 from masil.methods.replay import SCALE, Replay
 
 
@@ -39,32 +39,27 @@ class Lucir(Replay, NearestVector):
     def fit(self, base: Samples, task: Task) -> None:
         """Train a cosine classifier, then choose exemplars."""
         super().fit(base, task)
-        self.vectors = self.net.rows
+        self.vectors = self.rows
 
     def learn(self, shots: Samples) -> None:
         """Train on exemplars and shots, then choose exemplars among the shots."""
-        net = self.net
-        known = len(net.rows)
-        activations, labels = self.memory.with_shots(shots)
-        before, old = net.embed(activations), net.rows
-        net.grow(net.new_means(shots))
-        added = net.rows[known:].clone()
+        rehearsed, old, known = self.memory.joined(shots), self.rows, len(self.rows)
+        activations, labels = rehearsed.activations, rehearsed.labels
+        before = self.unit(activations)
+        self.grow(self.new_means(shots))
+        added = self.rows[known:].clone()
         weight = self.keep * math.sqrt(known / len(added))
 
         def loss(rows: Tensor) -> Tensor:
-            z, vectors = net.embed(activations[rows]), torch.cat([old, added])
+            z, vectors = self.unit(activations[rows]), torch.cat([old, added])
             turned = 1 - (z * before[rows]).sum(1).mean()
             apart = margin_ranking(z @ functional.normalize(vectors).T, labels[rows], known, self.margin, self.rivals)
             return cosine_cross_entropy(z, vectors, labels[rows], SCALE) + weight * turned + apart
 
-        self.train_session([net.g.matrix, added], loss, labels)
-        net.rows = torch.cat([old, functional.normalize(added)])
-        self.memory.add(shots, net.embed)
-        self.vectors = net.rows
-
-    def embed(self, queries: Queries) -> Tensor:
-        """Give embeddings."""
-        return self.net.embed(queries.activations)
+        self.train_session([self.g.matrix, added], loss, labels)
+        self.rows = torch.cat([old, functional.normalize(added)])
+        self.choose_exemplars(shots)
+        self.vectors = self.rows
 
 
 def margin_ranking(cosines: Tensor, labels: Tensor, known: int, margin: float, rivals: int) -> Tensor:

@@ -3,8 +3,6 @@
 Concepts are the prior and shots are the data. The paper's own pipeline is in `masil_paper`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, final

@@ -10,8 +10,6 @@ g(P̄ Q) and not P̄ Q, g the classifier's first layer. What the paper leaves op
 value for all data sets and is not tuned.
 """
 
-from __future__ import annotations
-
 import copy
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -22,15 +20,16 @@ from torch import Tensor
 from torch.nn import functional
 
 from masil.backbones import ActivationStore
-from masil.collapse import Projection, class_means
+from masil.collapse import Projection, balanced_factors, class_means
 from masil.concepts import ConceptBank
-from masil.errors import InputError
+from masil.errors import InputError, MasilError
+from masil.methods.descent import take_step
 from masil.methods.method import Geometry, Keeps, LargestScore, Published, Queries, Samples, Task, state
 from masil.methods.nc_fscil import MASIL, NcFscil
-from masil.methods.simplex_tuning import TuningData, fine_tune_simplex
 from masil.protocol import Protocol, first_of_each
-from masil.training import Recipe, Trained
+from masil.training import Recipe, Schedule, Trained, shuffled_batches
 
+SGDR = Schedule(shape="cosine", warmup=0.0, cycles=3)  # each cycle twice as long as the one before
 BANK: Published = {"cub200": {"concepts": 72, "side": 64}}
 # The appendix gives iterations as a range: miniImageNet's 120 to 190 are its eight sessions, ten more for each.
 TUNING: Published = {
@@ -38,6 +37,17 @@ TUNING: Published = {
     "miniimagenet": {"iterations": (120, 190), "lr": 0.025},
     "cub200": {"iterations": (80, 150), "lr": 0.05},
 }
+
+
+@final
+@dataclass(frozen=True)
+class TuningData:
+    """What a session's fine-tuning sees; classes are 0 … k − 1, the session's own last."""
+
+    embeddings: Tensor  # h [n d], of the shots
+    labels: Tensor  # [n]
+    memory: Tensor  # M [k d], the mean embedding of every class seen
+    induced: Tensor  # ŵ [k d]
 
 
 @dataclass(kw_only=True)
@@ -82,7 +92,7 @@ class _Induced(LargestScore):
         self.vectors = self.induced = trained.class_vectors.clone()
         self.memory = class_means(self._embed(base.activations), base.labels)
         self.session, self.sessions = 0, task.protocol.sessions
-        self.generator = torch.Generator().manual_seed(task.seed)
+        self.generator = task.generator()
         self.bank = self._factorised(base, task)
 
     def learn(self, shots: Samples) -> None:
@@ -126,25 +136,23 @@ class _Induced(LargestScore):
         trained = task.trained
         if task.own and trained is not None and trained.projection is not None and trained.frame is not None:
             return trained
-        found = "has no base session of its own"
+        origin = "has no base session of its own"
         if trained is not None:
             loss = trained.recipe.loss
-            found = f"was trained by '{trained.recipe.name}', {loss.get('term', loss.get('name'))}"
-            found += f" onto {loss['frame_shape'] or 'learnt vectors'}" if "frame_shape" in loss else ""
+            origin = f"was trained by '{trained.recipe.name}', {loss.get('term', loss.get('name'))}"
+            origin += f" onto {loss['frame_shape'] or 'learnt vectors'}" if "frame_shape" in loss else ""
         raise InputError(
             f"'{self.name}' needs a base session that dot-regression has drawn onto a simplex of all "
-            f"{task.protocol.classes} classes, but this backbone {found}. `masil bench` with --recipe trains one, and "
+            f"{task.protocol.classes} classes, but this backbone {origin}. `masil bench` with --recipe trains one, and "
             "`masil reproduce` does all of it."
         )
 
     def _factorised(self, base: Samples, task: Task) -> ConceptBank:
         """Factorise activations of crops by ADMM (Eq. nmf, cb)."""
-        assert base.images is not None
-        assert task.backbone is not None
-        images = base.images if self.images is None else base.images.subset(first_of_each(base.labels, self.images))
-        v = min(self.concepts, task.backbone.features, self.crops * len(images))
+        images = (base if self.images is None else base.some(first_of_each(base.labels, self.images))).shown
+        v = min(self.concepts, task.network.features, self.crops * len(images))
         return ConceptBank.from_images(
-            images, task.backbone, v, crops=self.crops, side=self.side, seed=task.seed, store=ActivationStore(),
+            images, task.network, v, crops=self.crops, side=self.side, seed=task.seed, store=ActivationStore(),
             device=task.device, solver="admm",
         )  # fmt: skip
 
@@ -197,3 +205,40 @@ class MasilAsWritten(_Induced):
             start, data, alpha=self.alpha, iterations=round(first + share * (last - first)), lr=self.lr,
             batch=self.batch, generator=self.generator,
         )  # fmt: skip
+
+
+def final_loss(W: Tensor, data: TuningData, alpha: float, shots: Tensor, remembered: Tensor) -> Tensor:
+    """Give Eq. final_loss of class vectors W [k d], its two means taken over rows of the shots and of the memory.
+
+    With h_i the embeddings of a session's shots D, M_y the remembered mean of each of the k classes seen, and ŵ_y the
+    simplex representation of a class (its vertex for a base class, Eq. weights for a novel one), it is
+
+        (1/|D|) Σ_D (w_y·h_i − 1)² + (1/k) Σ_y (w_y·M_y − 1)² + α Σ_y ‖w_y − ŵ_y‖².
+
+    It only attracts, so it falls apart into one quadratic problem per class; nothing keeps classes apart.
+    """
+    fit = ((W[data.labels[shots]] * data.embeddings[shots]).sum(1) - 1).square().mean()
+    memory = ((W[remembered] * data.memory[remembered]).sum(1) - 1).square().mean()
+    return fit + memory + alpha * (W - data.induced).square().sum()
+
+
+def fine_tune_simplex(
+    start: Tensor, data: TuningData, *, alpha: float, iterations: int, lr: float, batch: int, generator: torch.Generator
+) -> Tensor:
+    """Lower Eq. final_loss from the class vectors `start` [k d], both layers at once; give the class vectors.
+
+    These are the rows of a product of two matrices. ŵ^{1/L}, which a signed vector does not have, is read as the
+    balanced factorisation of all class vectors, what deep linear networks converge to. Every iteration sees at most
+    `batch` shots and as many remembered classes. The rate has warm restarts, the momentum is .9.
+    """
+    layers = [factor.requires_grad_() for factor in balanced_factors(start)]
+    optimiser = torch.optim.SGD(layers, lr, momentum=0.9)
+    shots = shuffled_batches(len(data.labels), batch, iterations, generator)
+    remembered = shuffled_batches(len(data.memory), batch, iterations, generator)
+    for step, (some, classes) in enumerate(zip(shots, remembered, strict=True)):
+        optimiser.param_groups[0]["lr"] = lr * SGDR.factor(step, iterations)
+        take_step(optimiser, final_loss(layers[0] @ layers[1], data, alpha, some, classes))
+    tuned = (layers[0] @ layers[1]).detach()
+    if not bool(tuned.isfinite().all()):
+        raise MasilError(f"Simplex fine-tuning diverged at a rate of {lr} with alpha {alpha}; lower one of them.")
+    return tuned

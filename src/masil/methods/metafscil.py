@@ -4,8 +4,6 @@ Sequences of fake sessions are drawn from the base classes. An inner loop learns
 outer loop asks about all classes met so far and improves where the inner loop starts, and a gate on the features.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import final
@@ -18,7 +16,7 @@ from torch.nn import functional
 from masil.collapse import class_means, cosine_cross_entropy
 from masil.methods.episodes import Episode, EpisodeSampler
 from masil.methods.method import Keeps, NearestVector, Queries, Samples, Task, state
-from masil.methods.network import FrozenPart, LastBlock
+from masil.methods.network import BlockMethod
 
 BASE_SHOTS = 20  # images that a class of a sequence's first session is known by
 Weights = dict[str, Tensor]  # of the last block
@@ -42,7 +40,7 @@ class Gate(nn.Module):
 
 @final
 @dataclass(kw_only=True)
-class MetaFscil(NearestVector):
+class MetaFscil(BlockMethod, NearestVector):
     """Learn a session by a few steps on its shots, from a start and with a gate that were learnt for that.
 
     The gate changes in the outer loop alone. No image is kept.
@@ -55,8 +53,6 @@ class MetaFscil(NearestVector):
         "There is no code of the authors. The last block is learnt, not the whole network; the gate is a layer on the "
         "pooled features, not a second network; gradients are of first order, in 30 sequences. New rows begin at means."
     )
-    sees = "images"
-    trains = "network"
     keeps = Keeps.WEIGHTS
 
     sequences: int = 30
@@ -66,20 +62,14 @@ class MetaFscil(NearestVector):
     steps: int = 5
     lr: float = 1e-3  # of the inner loop
     outer_lr: float = 1e-3
-    frozen: FrozenPart = state()
-    block: LastBlock = state()
     gate: Gate = state()
 
     def fit(self, base: Samples, task: Task) -> None:
         """Learn where sessions start, then take the means of the base classes."""
-        assert task.backbone is not None
-        assert base.images is not None
-        generator = torch.Generator().manual_seed(task.seed)
-        self.frozen = FrozenPart(task.backbone, task.device)
-        self.block = LastBlock(task.backbone, self.frozen.network.shape).requires_grad_(False)
-        self.gate = Gate(base.activations.shape[1], generator).requires_grad_(False)
-        x = self.frozen(base.images)
-        sampler = EpisodeSampler(base.labels, generator)
+        self.take_network(task)
+        self.gate = Gate(base.activations.shape[1], self.generator).requires_grad_(False)
+        x = self.entering(base)
+        sampler = EpisodeSampler(base.labels, self.generator)
         learnt = [*self.block.parameters(), *self.gate.parameters()]
         optimiser = torch.optim.SGD(learnt, self.outer_lr, momentum=0.9)
         for _ in range(self.sequences):
@@ -90,9 +80,7 @@ class MetaFscil(NearestVector):
 
     def learn(self, shots: Samples) -> None:
         """Run the inner loop on the shots."""
-        assert shots.images is not None
-        x, start = self.frozen(shots.images), {name: weight.detach() for name, weight in self.block.named_parameters()}
-        weights, self.vectors = self.adapt(start, self.vectors, shots.labels, x)
+        weights, self.vectors = self.adapt(self._weights(), self.vectors, shots.labels, self.entering(shots))
         self.block.load_state_dict(weights, strict=False)
 
     def adapt(self, weights: Weights, rows: Tensor, labels: Tensor, x: Tensor) -> tuple[Weights, Tensor]:
@@ -124,8 +112,10 @@ class MetaFscil(NearestVector):
 
     def embed(self, queries: Queries) -> Tensor:
         """Give gated features."""
-        assert queries.images is not None
-        return self._embed(self.frozen(queries.images))
+        return self._embed(self.entering(queries))
+
+    def _weights(self) -> Weights:
+        return {name: weight.detach() for name, weight in self.block.named_parameters()}
 
     @torch.no_grad()
     def _embed(self, x: Tensor) -> Tensor:
@@ -134,16 +124,12 @@ class MetaFscil(NearestVector):
 
     def _play(self, x: Tensor, sessions: list[Episode]) -> None:
         """Play a sequence of fake sessions, and add up the slopes of what they ask, as gradients of block and gate."""
-        weights = {name: weight.detach() for name, weight in self.block.named_parameters()}
-        for number, session in enumerate(sessions):
-            known = sum(len(earlier.classes) for earlier in sessions[:number])
-            labels = session.shot_places + known
-            if number == 0:
-                with torch.no_grad():
-                    rows = class_means(functional.normalize(self.features(weights, x[session.shots])), labels)
-                continue
-            weights, rows = self.adapt(weights, rows, labels, x[session.shots])
-            asked, truth = all_questions(sessions[: number + 1])
+        weights, first = self._weights(), sessions[0]
+        with torch.no_grad():
+            rows = class_means(functional.normalize(self.features(weights, x[first.shots])), first.shot_places)
+        for number, session in enumerate(sessions[1:], start=2):
+            weights, rows = self.adapt(weights, rows, session.shot_places + len(rows), x[session.shots])
+            asked, truth = all_questions(sessions[:number])
             learnt = {name: weight.requires_grad_() for name, weight in weights.items()}
             self.gate.requires_grad_(True)
             loss = cosine_cross_entropy(self.features(learnt, x[asked]), rows, truth)

@@ -8,10 +8,12 @@ from dataclasses import dataclass, field, fields
 from enum import Flag, auto
 from typing import Any, ClassVar, Literal, final
 
+import torch
 from torch import Tensor
 from torch.nn import functional
 
 from masil.backbones import Backbone
+from masil.collapse import class_means
 from masil.data import Images
 from masil.protocol import Protocol
 from masil.training import Recipe, Trained
@@ -30,6 +32,12 @@ class Queries:
     def __len__(self) -> int:
         return len(self.activations)
 
+    @property
+    def shown(self) -> Images:
+        """The images, which a method that `sees` them is always given."""
+        assert self.images is not None
+        return self.images
+
 
 @final
 @dataclass(frozen=True)
@@ -37,6 +45,23 @@ class Samples(Queries):
     """Images to be learnt, with their labels."""
 
     labels: Tensor = field(kw_only=True)  # int64 [n]: the classes of a session come next in order
+
+    @property
+    def classes(self) -> int:
+        """The number of classes once these are learnt."""
+        return int(self.labels.max()) + 1
+
+    def some(self, rows: Tensor) -> Samples:
+        """Give the samples at these positions, or where a mask is true."""
+        rows = rows.nonzero()[:, 0] if rows.dtype == torch.bool else rows
+        images = None if self.images is None else self.images.subset(rows)
+        return Samples(self.activations[rows], images, labels=self.labels[rows])
+
+    def joined(self, others: Samples) -> Samples:
+        """Give activations and labels of these and then of others."""
+        return Samples(
+            torch.cat([self.activations, others.activations]), labels=torch.cat([self.labels, others.labels])
+        )
 
 
 @final
@@ -51,6 +76,21 @@ class Task:
     own: bool = False  # whether it was trained as this method's `base_session` asks
     trained: Trained | None = None  # that base session, for a method that asked for it or sees images
     backbone: Backbone | None = None  # frozen, for a method that sees images; copy it before you train it
+
+    @property
+    def network(self) -> Backbone:
+        """The backbone, which a method that sees images is always told."""
+        assert self.backbone is not None
+        return self.backbone
+
+    @property
+    def own_vectors(self) -> Tensor | None:
+        """The class vectors that this method's own base session learnt, where it had one."""
+        return self.trained.class_vectors if self.own and self.trained is not None else None
+
+    def generator(self) -> torch.Generator:
+        """Give a new generator of random numbers at the task's seed."""
+        return torch.Generator().manual_seed(self.seed)
 
 
 class Keeps(Flag):
@@ -166,6 +206,20 @@ class NearestVector(LargestScore):
         return z @ vectors.T
 
 
-def centred_units(activations: Tensor, centre: Tensor) -> Tensor:
-    """Give activations [n d] at unit length once `centre` [d], what all unit activations share, is taken off them."""
-    return functional.normalize(functional.normalize(activations.float()) - centre)
+@dataclass(kw_only=True)
+class Centred(Method):
+    """A method that sees unit activations less what all of them share, which would make every cosine high."""
+
+    centre: Tensor = state()  # [d], their mean over the base session, or 0
+
+    def find_centre(self, base: Samples, *, centred: bool = True) -> None:
+        """Take the mean over the base session, or 0: most methods do not centre what the backbone was trained on."""
+        self.centre = functional.normalize(base.activations.float()).mean(0) * centred
+
+    def prepared(self, activations: Tensor) -> Tensor:
+        """Give activations [n d] at unit length, centred, and at unit length again."""
+        return functional.normalize(functional.normalize(activations.float()) - self.centre)
+
+    def unit_means(self, samples: Samples, known: int = 0) -> Tensor:
+        """Give the means of the classes `known`, `known` + 1, … at unit length, [k d]."""
+        return functional.normalize(class_means(self.prepared(samples.activations), samples.labels, known))

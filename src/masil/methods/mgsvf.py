@@ -1,5 +1,6 @@
 """Our reading of MgSvF: a slow and a fast feature space, the fast one held by frequency (Zhao et al. 2021)."""
 
+import copy
 from dataclasses import dataclass
 from typing import final
 
@@ -9,13 +10,13 @@ from torch.nn import functional
 
 from masil.collapse import class_means
 from masil.hardware import resolve_device
-from masil.methods.method import Keeps, LargestScore, Queries, Samples, Task, state
-from masil.methods.network import FrozenPart, LastBlock, fine_tune
+from masil.methods.method import Keeps, Queries, Samples, Task, state
+from masil.methods.network import BlockMethod, LastBlock
 
 
 @final
 @dataclass(kw_only=True)
-class MgSvF(LargestScore):
+class MgSvF(BlockMethod):
     """Keep one copy of the network as it was, tune another on the shots, and compare in both spaces at once.
 
     A session lowers the cross-entropy of scaled cosines to class means in the fast space, and
@@ -33,8 +34,6 @@ class MgSvF(LargestScore):
         "No code is public and the constants are not known; a metric loss is read as cosines to class means, the fast "
         "network's last block is tuned, the slow one is fixed, and frequencies are those over the places of a map."
     )
-    sees = "images"
-    trains = "network"
     keeps = Keeps.MEANS | Keeps.WEIGHTS
 
     share: float = 0.5  # r, of the fast space
@@ -45,48 +44,33 @@ class MgSvF(LargestScore):
     epochs: int = 20
     lr: float = 1e-3
     device: torch.device = state()
-    frozen: FrozenPart = state()
-    slow: LastBlock = state()
-    fast: LastBlock = state()
+    slow: LastBlock = state()  # the block of the slow space; `block` is that of the fast one
     means: Tensor = state()  # [k 2d]
-    generator: torch.Generator = state()
 
     def fit(self, base: Samples, task: Task) -> None:
         """Let both spaces be that of the backbone, and average each class in them."""
-        assert task.backbone is not None
-        self.generator = torch.Generator().manual_seed(task.seed)
-        self.frozen = FrozenPart(task.backbone, task.device)
+        self.take_network(task)
         self.device = resolve_device(task.device)
-        shape = self.frozen.network.shape
-        self.slow, self.fast = (LastBlock(task.backbone, shape).to(self.device) for _ in range(2))
+        self.slow, self.block = self.block.to(self.device), copy.deepcopy(self.block)
         unit = functional.normalize(base.activations.float())
         self.means = class_means(torch.cat([unit, self.share * unit], 1), base.labels)
 
     def learn(self, shots: Samples) -> None:
         """Tune the fast network's last block on the shots, all in one batch, then append the new classes' means."""
-        assert shots.images is not None
-        entering, truth, known = (
-            self.frozen(shots.images).to(self.device),
-            shots.labels.to(self.device),
-            len(self.means),
-        )
+        entering, truth, known = self.entering(shots).to(self.device), shots.labels.to(self.device), len(self.means)
         old = self.means[:, self.means.shape[1] // 2 :].to(self.device)
         with torch.no_grad():
-            before = self.fast.maps(entering)
+            before = self.block.maps(entering)
 
         def loss(chosen: Tensor) -> Tensor:
-            maps, labels = self.fast.maps(entering[chosen]), truth[chosen]
+            maps, labels = self.block.maps(entering[chosen]), truth[chosen]
             unit = functional.normalize(maps.mean((2, 3)))
             vectors = functional.normalize(torch.cat([old, class_means(unit, labels, known)]))
             changes = change_by_frequency(before[chosen], maps, self.groups)
             held = self.fading ** torch.arange(self.groups, device=self.device) @ changes
             return functional.cross_entropy(self.scale * unit @ vectors.T, labels) + self.weight * held
 
-        count = len(entering)
-        fine_tune(
-            self.fast.parameters(), loss, count,
-            steps=self.epochs, batch=count, lr=self.lr, generator=self.generator,
-        )  # fmt: skip
+        self.fine_tune(self.block.parameters(), loss, len(entering), steps=self.epochs, lr=self.lr)
         self.means = torch.cat([self.means, class_means(self.embed(shots), shots.labels, known)])
 
     def scores(self, queries: Queries) -> Tensor:
@@ -95,9 +79,8 @@ class MgSvF(LargestScore):
 
     def embed(self, queries: Queries) -> Tensor:
         """Give [slow; r · fast], each part at unit length, [n 2d]."""
-        assert queries.images is not None
-        entering = self.frozen(queries.images)
-        slow, fast = (functional.normalize(block.run(entering)) for block in (self.slow, self.fast))
+        entering = self.entering(queries)
+        slow, fast = (functional.normalize(block.run(entering)) for block in (self.slow, self.block))
         return torch.cat([slow, self.share * fast], 1)
 
 
@@ -113,10 +96,10 @@ def frequency_groups(h: int, w: int, groups: int) -> Tensor:
     """Give each frequency of h × w places a group, int64 [h w]: 0 for the lowest, in as equal shares as can be."""
     height = torch.arange(h)[:, None] / h + torch.arange(w) / w
     order = height.flatten().argsort(stable=True)
-    found = torch.empty(h * w, dtype=torch.int64)
+    group_of = torch.empty(h * w, dtype=torch.int64)
     for group, part in enumerate(order.tensor_split(groups)):
-        found[part] = group
-    return found.reshape(h, w)
+        group_of[part] = group
+    return group_of.reshape(h, w)
 
 
 def change_by_frequency(before: Tensor, after: Tensor, groups: int) -> Tensor:

@@ -5,8 +5,6 @@ session sees is activations of its shots and one mean of every earlier class. Th
 loss and whether the class vectors are that frame or are learnt; they are the first three rows of MASIL's ablation.
 """
 
-from __future__ import annotations
-
 import copy
 from dataclasses import dataclass
 from typing import ClassVar, final
@@ -16,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from masil.collapse import Projection, class_means, cosine_cross_entropy, dot_regression, simplex_etf
-from masil.methods.descent import Descends
+from masil.methods.descent import Descends, take_step
 from masil.methods.method import Geometry, Keeps, NearestVector, Published, Queries, Samples, Task, state
 from masil.protocol import Protocol
 from masil.training import FrameLoss, Recipe, balanced_batches, shuffled_batches
@@ -69,15 +67,14 @@ class FineTuned(Descends, NearestVector):
         """Train the projection through the whole network, as the authors do."""
         room = max(FEATURES, protocol.classes)
         scale = 10.0 if self.term == "dot-regression" else 16.0
-        shape = "simplex" if self.framed else None
-        reserve = protocol.classes if self.framed else None
+        shape, reserve = ("simplex", protocol.classes) if self.framed else (None, None)
         loss = FrameLoss(frame_shape=shape, term=self.term, scale=scale, reserve=reserve, embedding=room)
         return usual.trained_by(self.name, loss)
 
     def fit(self, base: Samples, task: Task) -> None:
         """Train from a random start, batches of 512, the rate falling to 1 % along a cosine."""
         self.choose(base, task)
-        self._start(base, task.protocol.classes, task.seed)
+        self._start(base, task.protocol.classes)
         if task.own and task.trained is not None and task.trained.projection is not None:
             self.g, self.scale = copy.deepcopy(task.trained.projection), 1.0
             self.vectors = task.trained.class_vectors if task.trained.frame is None else task.trained.frame
@@ -110,12 +107,11 @@ class FineTuned(Descends, NearestVector):
     def _embed(self, activations: Tensor) -> Tensor:
         return functional.normalize(self.g(activations / self.scale))
 
-    def _start(self, base: Samples, total: int, seed: int) -> None:
+    def _start(self, base: Samples, total: int) -> None:
         """Draw projection and class vectors, and remember the base classes' means."""
         d = base.activations.shape[1]
-        self.generator = torch.Generator().manual_seed(seed)
         self.scale = float(base.activations.norm(dim=1).mean().clamp_min(1e-12))
-        self.base, self.sessions = int(base.labels.max()) + 1, 0
+        self.base, self.sessions = base.classes, 0
         room = total if self.framed else self.base
         features = max(FEATURES, room)
         self.g = Projection(d, features, hidden=[min(2 * d, HIDDEN)] * 2, generator=self.generator)
@@ -146,10 +142,7 @@ class FineTuned(Descends, NearestVector):
             warmup, batch = (0.05, 512) if base else (0.0, 64)
             rate = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: _rate(step / steps, warmup))
             for chosen in shuffled_batches(len(rows), batch, steps, self.generator):
-                optimiser.zero_grad()
-                loss(chosen, mixing=not base).backward()  # type: ignore[no-untyped-call]
-                optimiser.step()
-                rate.step()
+                take_step(optimiser, loss(chosen, mixing=not base), rate)
             for tensor in learnt:
                 tensor.requires_grad_(False)
 
@@ -164,14 +157,12 @@ class FineTuned(Descends, NearestVector):
         """
         counts = torch.bincount(labels)
         length = ((counts > 0).sum().reciprocal() * len(labels) / counts[labels]).sqrt() if self.even else None
+        terms = [(labels, length)]
         if float(torch.rand((), generator=self.generator)) < self.mixed:
             order = torch.randperm(len(labels), generator=self.generator)
             z = (z + z[order]) / 2
-            terms = [(labels, length), (labels[order], None if length is None else length[order])]
-        else:
-            terms = [(labels, length)]
-        losses = [_to_targets(z, vectors[target], lengths) for target, lengths in terms]
-        return torch.stack(losses).mean()
+            terms.append((labels[order], None if length is None else length[order]))
+        return torch.stack([_to_targets(z, vectors[target], lengths) for target, lengths in terms]).mean()
 
 
 @final

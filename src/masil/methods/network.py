@@ -5,11 +5,10 @@ never changes, so its output is computed once for every image and stored; traini
 batch norms keep their statistics: a few shots would ruin them.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any, final
 
 import torch
@@ -19,6 +18,8 @@ from torch.nn import functional
 from masil.backbones import ActivationStore, Backbone
 from masil.data import Images
 from masil.errors import InputError
+from masil.methods.descent import take_step
+from masil.methods.method import LargestScore, Queries, Task, state
 from masil.training import shuffled_batches
 
 CHUNK = 512  # rows run through the block at once
@@ -179,38 +180,48 @@ def last_stage(backbone: Backbone) -> nn.Sequential:
 class FrozenPart:
     """Gives images as rows of a network that is cut, by default before its last block; each is run once and stored."""
 
-    def __init__(
-        self,
-        backbone: Backbone,
-        device: str,
-        store: ActivationStore | None = None,
-        cut: Callable[[Backbone], Cut] = UpToLastBlock,
-    ) -> None:
+    def __init__(self, backbone: Backbone, device: str, cut: Callable[[Backbone], Cut] = UpToLastBlock) -> None:
         self.network = cut(backbone).eval().requires_grad_(False)
         self.device = device
-        self.store = ActivationStore() if store is None else store
+        self.store = ActivationStore()
 
     def __call__(self, images: Images) -> Tensor:
         """Give rows [n c·h·w]."""
         return self.store.get(self.network, images, device=self.device)
 
 
-def fine_tune(
-    learnt: Iterable[Tensor],
-    loss: Callable[[Tensor], Tensor],
-    rows: int,
-    *,
-    steps: int,
-    batch: int,
-    lr: float,
-    generator: torch.Generator,
-) -> None:
-    """Lower `loss`, a function of the row numbers of a batch, by SGD at a constant rate."""
-    parameters = [parameter.requires_grad_() for parameter in learnt]
-    optimiser = torch.optim.SGD(parameters, lr, momentum=0.9, weight_decay=5e-4)
-    for chosen in shuffled_batches(rows, batch, steps, generator):
-        optimiser.zero_grad()
-        loss(chosen).backward()  # type: ignore[no-untyped-call]
-        optimiser.step()
-    for parameter in parameters:
-        parameter.requires_grad_(False)
+@dataclass(kw_only=True)
+class BlockMethod(LargestScore):
+    """A method whose sessions train a network's last block, on stored inputs of that block."""
+
+    sees = "images"
+    trains = "network"
+
+    frozen: FrozenPart = state()
+    block: LastBlock = state()
+    generator: torch.Generator = state()
+
+    def take_network(self, task: Task) -> None:
+        """Cut the task's network before its last block, and copy that; `fit` calls it first."""
+        self.generator = task.generator()
+        self.frozen = FrozenPart(task.network, task.device)
+        self.block = LastBlock(task.network, self.frozen.network.shape).requires_grad_(False)
+
+    def entering(self, queries: Queries) -> Tensor:
+        """Give images as rows that enter the block, [n c·h·w]."""
+        return self.frozen(queries.shown)
+
+    def unit_features(self, entering: Tensor) -> Tensor:
+        """Run the block as it is now, without gradients; give its activations at unit length, [n d]."""
+        return functional.normalize(self.block.run(entering))
+
+    def fine_tune(
+        self, learnt: Iterable[Tensor], loss: Callable[[Tensor], Tensor], rows: int, *, steps: int, lr: float
+    ) -> None:
+        """Lower `loss`, a function of the row numbers of a batch, by SGD at a constant rate; a batch has all rows."""
+        parameters = [parameter.requires_grad_() for parameter in learnt]
+        optimiser = torch.optim.SGD(parameters, lr, momentum=0.9, weight_decay=5e-4)
+        for chosen in shuffled_batches(rows, rows, steps, self.generator):
+            take_step(optimiser, loss(chosen))
+        for parameter in parameters:
+            parameter.requires_grad_(False)

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from masil.collapse import class_means
 from masil.errors import InputError
-from masil.methods.calibration import scatter, similarity
+from masil.methods.fecam import scatter, similarity
 from masil.methods.method import Keeps, LargestScore, Queries, Samples, Task, state
 from masil.methods.tuning import Chooses
 from masil.protocol import place_in_class
@@ -52,8 +52,7 @@ class _RandomFeatures(LargestScore):
     def fit(self, base: Samples, task: Task) -> None:
         """Draw the random layer, choose the ridge, and regress on the base classes."""
         activations, labels = base.activations, base.labels
-        generator = torch.Generator().manual_seed(task.seed)
-        R = torch.randn(activations.shape[1], self.features, generator=generator)
+        R = torch.randn(activations.shape[1], self.features, generator=task.generator())
         judges = place_in_class(labels) % HELD_OUT == HELD_OUT - 1
         self.ridge = SAFE_RIDGE
         if bool(judges.any()):
@@ -71,9 +70,8 @@ class _RandomFeatures(LargestScore):
 
     def scores(self, queries: Queries) -> Tensor:
         """Give the regression's answers."""
-        return torch.cat(
-            [widened(rows, self.random) @ self.weights for rows in torch.split(queries.activations, BLOCK)]
-        )
+        blocks = torch.split(queries.activations, BLOCK)
+        return torch.cat([widened(rows, self.random) @ self.weights for rows in blocks])
 
 
 @final
@@ -104,7 +102,7 @@ class RanPAC(Chooses, _RandomFeatures):
         super().fit(base, task)
         unit = functional.normalize(base.activations.float())
         self.base, self.factors = class_means(unit, base.labels), scatter(unit, base.labels)
-        self.generator = torch.Generator().manual_seed(task.seed)
+        self.generator = task.generator()
 
     def learn(self, shots: Samples) -> None:
         """Draw features of the new classes, and add their moments."""
@@ -113,11 +111,10 @@ class RanPAC(Chooses, _RandomFeatures):
         means = class_means(unit, shots.labels, known)
         shares = similarity(means, self.base)
         centres = torch.lerp(shares @ self.base, means, self.value("keep"))
-        rows = [
-            gaussian(centre, [(share / 2).sqrt() * other for share, other in zip(row, self.factors, strict=True)]
-                     + [own / 2**0.5], self.samples, self.generator)
-            for centre, row, own in zip(centres, shares, scatter(unit, shots.labels, known), strict=True)
-        ]  # fmt: skip
+        rows = []
+        for centre, row, own in zip(centres, shares, scatter(unit, shots.labels, known), strict=True):
+            borrowed = [(share / 2).sqrt() * factor for share, factor in zip(row, self.factors, strict=True)]
+            rows.append(gaussian(centre, [*borrowed, own / 2**0.5], self.samples, self.generator))
         labels = torch.arange(known, known + len(means)).repeat_interleave(self.samples)
         super().learn(Samples(torch.cat(rows), labels=labels))
 

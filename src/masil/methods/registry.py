@@ -13,9 +13,8 @@ from masil.methods.alice import Alice, AliceLoss
 from masil.methods.balanced import BALANCE_SUFFIX, balanced
 from masil.methods.c_fscil import CFscil
 from masil.methods.cec import Cec, CecHeadOnly
+from masil.methods.class_means import DCosine, DCosineCentred, DNegCosine
 from masil.methods.closer import Closer, CloserLoss
-from masil.methods.d_cosine import DCosine, DCosineCentred
-from masil.methods.d_negcosine import DNegCosine
 from masil.methods.data_free_replay import DataFreeReplay
 from masil.methods.deep_emd import DeepEmd
 from masil.methods.deep_inv import DeepInv

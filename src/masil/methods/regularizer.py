@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from masil.methods.descent import Descends
-from masil.methods.method import Keeps, LargestScore, Queries, Samples, Task, centred_units, state
+from masil.methods.descent import Descends, take_step
+from masil.methods.method import Centred, Keeps, LargestScore, Queries, Samples, Task, state
+from masil.protocol import by_class
 from masil.training import minimise_convex
 
 SCALE = 16.0  # length of the activations, that of a ResNet's; the weights below are relative to it
@@ -23,7 +24,7 @@ SMALL, PATIENCE, MOST = 1e-4, 10, 1000  # a session ends when the loss changes b
 
 @final
 @dataclass(kw_only=True)
-class Regularizer(Descends, LargestScore):
+class Regularizer(Descends, Centred, LargestScore):
     """Minimise ℓ₁ + ℓ₂ + `old` ‖W_b − W⁰_b‖ + `earlier` ‖W_e − W⁰_e‖ + `novel` ‖W_n − proj W_n‖² + ½ `decay` ‖W‖².
 
     ℓ₁ is the mean cross-entropy of the shots and of an image of each base class, ℓ₂ that of an image of each earlier
@@ -47,7 +48,6 @@ class Regularizer(Descends, LargestScore):
     novel: float = 1.0
     decay: float = 5e-4
     lr: float | None = None  # the authors' is .002, on longer activations
-    centre: Tensor = state()  # [d]
     weights: Tensor = state()  # W [k d]
     anchors: Tensor = state()  # W⁰ [k d]
     base: int = state()  # classes
@@ -57,10 +57,9 @@ class Regularizer(Descends, LargestScore):
     def fit(self, base: Samples, task: Task) -> None:
         """Find the base classes' weights."""
         self.choose(base, task)
-        labels, self.base = base.labels, int(base.labels.max()) + 1
-        mean = functional.normalize(base.activations.float()).mean(0)
-        self.centre = torch.zeros_like(mean) if task.adapted else mean
-        x, W = self._prepared(base.activations), torch.zeros(self.base, base.activations.shape[1])
+        labels, self.base = base.labels, base.classes
+        self.find_centre(base, centred=not task.adapted)
+        x, W = self.prepared(base.activations), torch.zeros(self.base, base.activations.shape[1])
         minimise_convex(W, lambda: functional.cross_entropy(x @ W.T, labels) + self.decay / 2 * W.square().sum())
         # Scores ignore what all rows of W share, so decay leaves none of it: k classes span k − 1 directions, and the
         # mean of their weights, which is rounding, is not one more.
@@ -70,13 +69,11 @@ class Regularizer(Descends, LargestScore):
     def learn(self, shots: Samples) -> None:
         """Find the weights of the new classes and let the others move a little."""
         known, d = self.weights.shape
-        new = int(shots.labels.max()) + 1 - known
-        x = self._prepared(shots.activations)
+        x = self.prepared(shots.activations)
         first = torch.cat([x, self.memory[: self.base]])
         first_labels = torch.cat([shots.labels, torch.arange(self.base)])
         second, second_labels = self.memory[self.base :], torch.arange(self.base, known)
-        bound = d**-0.5
-        drawn = (2 * torch.rand(new, d, generator=self.generator) - 1) * bound
+        drawn = (2 * torch.rand(shots.classes - known, d, generator=self.generator) - 1) * d**-0.5
         W = torch.cat([self.weights, drawn]).requires_grad_()
 
         def smooth() -> Tensor:
@@ -93,7 +90,7 @@ class Regularizer(Descends, LargestScore):
 
     def scores(self, queries: Queries) -> Tensor:
         """Give the product with each class's weights."""
-        return self._prepared(queries.activations) @ self.weights.T
+        return self.prepared(queries.activations) @ self.weights.T
 
     def _descend(self, W: Tensor, smooth: Callable[[], Tensor], known: int, lr: float) -> None:
         """Take gradient steps of the smooth part; after each, the norms pull the old blocks back to their anchors."""
@@ -101,10 +98,8 @@ class Regularizer(Descends, LargestScore):
         blocks = ((slice(0, self.base), self.old), (slice(self.base, known), self.earlier))
         before, calm = torch.inf, 0
         for _ in range(MOST):
-            optimiser.zero_grad()
             loss = smooth()
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimiser.step()
+            take_step(optimiser, loss)
             with torch.no_grad():
                 total = float(loss)
                 for rows, weight in blocks:
@@ -115,8 +110,9 @@ class Regularizer(Descends, LargestScore):
             if calm == PATIENCE:
                 return
 
-    def _prepared(self, activations: Tensor) -> Tensor:
-        return SCALE * centred_units(activations, self.centre)
+    def prepared(self, activations: Tensor) -> Tensor:
+        """Give centred activations of one length."""
+        return SCALE * super().prepared(activations)
 
 
 def pulled_back(moved: Tensor, by: float) -> Tensor:
@@ -127,11 +123,8 @@ def pulled_back(moved: Tensor, by: float) -> Tensor:
 
 def nearest_to_mean(x: Tensor, labels: Tensor) -> Tensor:
     """Give for each class 0 … k − 1 the row nearest to the mean of its rows, [k d]."""
-    chosen = []
-    for label in range(int(labels.max()) + 1):
-        rows = x[labels == label]
-        chosen.append(rows[(rows - rows.mean(0)).norm(dim=1).argmin()])
-    return torch.stack(chosen)
+    classes = [x[positions] for positions in by_class(labels, 0)]
+    return torch.stack([rows[(rows - rows.mean(0)).norm(dim=1).argmin()] for rows in classes])
 
 
 def basis(W: Tensor) -> Tensor:

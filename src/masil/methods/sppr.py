@@ -4,8 +4,6 @@ In every step some base classes lose their learnt prototype and get the mean of 
 all prototypes; a learnt relation scores pairs of image and prototype.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar, final
 
@@ -13,9 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from masil.collapse import class_means, drawn_linear
+from masil.collapse import drawn_linear
 from masil.methods.episodes import EpisodeSampler
-from masil.methods.method import Keeps, LargestScore, Published, Queries, Samples, Task, centred_units, state
+from masil.methods.method import Centred, Keeps, LargestScore, Published, Queries, Samples, Task, state
 from masil.training import minimise_by_sgd
 
 HIDDEN, SPARE = 64, 3  # features of the relation; classes of a step that play new in some of its tasks only
@@ -80,7 +78,7 @@ class Relation(nn.Module):
 
 @final
 @dataclass(kw_only=True)
-class Sppr(LargestScore):
+class Sppr(Centred, LargestScore):
     """Score images against prototypes that attention has refined; a session adds the means of its shots.
 
     The prototypes of a session follow from those of the base session and from all means of shots, never from what was
@@ -104,7 +102,6 @@ class Sppr(LargestScore):
     epochs: int = 20
     lr: float = 0.1
     refine_base: bool = True  # whether sessions refine the base classes' prototypes too
-    centre: Tensor = state()  # [d] of unit activations, 0 where the backbone was trained on the base classes
     learnt: Tensor = state()  # [k d], prototypes of the base classes
     means: Tensor = state()  # [novel d], of shots
     refinement: Refinement = state()
@@ -112,11 +109,11 @@ class Sppr(LargestScore):
 
     def fit(self, base: Samples, task: Task) -> None:
         """Train prototypes, refinement and relation on tasks in which random classes play new ones."""
-        generator = torch.Generator().manual_seed(task.seed)
-        self.centre = functional.normalize(base.activations.float()).mean(0) * (not task.adapted)
-        x, labels = self._prepared(base.activations), base.labels
+        generator = task.generator()
+        self.find_centre(base, centred=not task.adapted)
+        x, labels = self.prepared(base.activations), base.labels
         d = x.shape[1]
-        self.learnt, self.means = nn.Parameter(functional.normalize(class_means(x, labels))), torch.empty(0, d)
+        self.learnt, self.means = nn.Parameter(self.unit_means(base)), torch.empty(0, d)
         self.refinement, self.relation = Refinement(d, generator), Relation(d, generator)
         sampler = EpisodeSampler(labels, generator)
         way = min(self.way, len(self.learnt) // 2)
@@ -139,9 +136,7 @@ class Sppr(LargestScore):
 
     def learn(self, shots: Samples) -> None:
         """Append the means of the new classes."""
-        known = len(self.learnt) + len(self.means)
-        means = class_means(self._prepared(shots.activations), shots.labels, known)
-        self.means = torch.cat([self.means, functional.normalize(means)])
+        self.means = torch.cat([self.means, self.unit_means(shots, len(self.learnt) + len(self.means))])
 
     def prototypes(self) -> Tensor:
         """Refine learnt prototypes and means of shots; before the first session the learnt ones stay as they are."""
@@ -154,11 +149,8 @@ class Sppr(LargestScore):
     def scores(self, queries: Queries) -> Tensor:
         """Give the relation of each image to each refined prototype."""
         prototypes = self.prototypes()
-        blocks = torch.split(self._prepared(queries.activations), BLOCK)
+        blocks = torch.split(self.prepared(queries.activations), BLOCK)
         return torch.cat([self.relation(rows, prototypes) for rows in blocks])
-
-    def _prepared(self, activations: Tensor) -> Tensor:
-        return centred_units(activations, self.centre)
 
 
 def posing_as_new(k: int, classes: Tensor, new: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -9,9 +9,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from masil.backbones import Backbone
-from masil.collapse import class_means
 from masil.data import Augmentation, augment
-from masil.methods.method import NearestVector, Queries, Samples, Task
+from masil.methods.class_means import ClassMeans
+from masil.methods.descent import take_step
+from masil.methods.episodes import EpisodeSampler
 from masil.methods.network import fresh_copy
 from masil.protocol import Protocol
 from masil.training import CosineLoss, Recipe
@@ -77,8 +78,8 @@ class Teacher(nn.Module):
 
     def features(self, x: Tensor) -> Tensor:
         """Give what enriches a network's activations, [n d] >= 0."""
-        found: Tensor = self.converter(self.backbone(x))
-        return found
+        features: Tensor = self.converter(self.backbone(x))
+        return features
 
     def forward(self, first: Tensor, second: Tensor) -> Tensor:
         """Give SimSiam's loss of two views of the same images: −½ cos(p₁, z₂) − ½ cos(p₂, z₁), z without gradient."""
@@ -90,7 +91,7 @@ class Teacher(nn.Module):
 
 @final
 @dataclass(kw_only=True)
-class SsfeNet(NearestVector):
+class SsfeNet(ClassMeans):
     """Train a network with a self-supervised teacher at its side; afterwards the nearest class mean decides."""
 
     name = "ssfe-net"
@@ -111,18 +112,6 @@ class SsfeNet(NearestVector):
         loss = SsfeLoss(blend=self.blend, distilled=self.distilled, episodes=self.episodes)
         return usual.trained_by(self.name, loss)
 
-    def fit(self, base: Samples, task: Task) -> None:
-        """Average each class."""
-        self.vectors = class_means(base.activations, base.labels)
-
-    def learn(self, shots: Samples) -> None:
-        """Append the means of the new classes."""
-        self.vectors = torch.cat([self.vectors, class_means(shots.activations, shots.labels, len(self.vectors))])
-
-    def embed(self, queries: Queries) -> Tensor:
-        """Give activations."""
-        return queries.activations
-
 
 def train_teacher(
     teacher: Teacher, pixels: Tensor, labels: Tensor, *, side: int, episodes: int, generator: torch.Generator
@@ -130,19 +119,13 @@ def train_teacher(
     """Lower SimSiam's loss of uint8 images [n 3 h w] by SGD, an episode a step; then fix the teacher."""
     optimiser = torch.optim.SGD(teacher.requires_grad_(True).parameters(), RATE, weight_decay=DECAY)
     rates = torch.optim.lr_scheduler.MultiStepLR(optimiser, [int(share * episodes) for share in FALLS], 0.1)
-    of_class = [(labels == label).nonzero()[:, 0].cpu() for label in range(int(labels.max()) + 1)]
+    sampler = EpisodeSampler(labels.cpu(), generator)
     teacher.train()
     for _ in range(episodes):
-        chosen = torch.randperm(len(of_class), generator=generator)[:WAYS].tolist()
-        parts = [
-            rows[torch.randperm(len(rows), generator=generator)[:IMAGES]] for rows in map(of_class.__getitem__, chosen)
-        ]
-        images = pixels[torch.cat(parts).to(pixels.device)]
+        episode = sampler.draw(sampler.choose(WAYS), IMAGES)
+        images = pixels[episode.shots.to(pixels.device)]
         first, second = (teacher.backbone.preprocess(view(images, side, generator)) for _ in range(2))
-        optimiser.zero_grad()
-        teacher(first, second).backward()
-        optimiser.step()
-        rates.step()
+        take_step(optimiser, teacher(first, second), rates)
     teacher.eval().requires_grad_(False)
 
 

@@ -1,12 +1,10 @@
 """Sessions that train a network's last stage and its rows, gently, while made images stand in for old ones."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import final
+from typing import Self, final
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +14,7 @@ from masil.backbones import Backbone
 from masil.collapse import class_means
 from masil.data import Images
 from masil.hardware import resolve_device
+from masil.methods.descent import take_step
 from masil.methods.method import Keeps, LargestScore, Queries, Samples, Task, state
 from masil.methods.network import CHUNK, FrozenPart, LastBlock, UpToLastBlock, last_stage
 
@@ -67,34 +66,11 @@ class StageNetwork:
             if isinstance(module, nn.BatchNorm2d) and module not in unused:
                 yield module
 
-    def snapshot(self) -> StageNetwork:
+    def snapshot(self) -> Self:
         """Give the network as it is now; what is trained later does not change it."""
         before = copy.copy(self)
         before.stage, before.rows = copy.deepcopy(self.stage), self.rows.clone()
         return before
-
-    def train(
-        self, new: int, loss: Callable[[], Tensor], *, epochs: int, lr: float, gentle: float, generator: torch.Generator
-    ) -> None:
-        """Append `new` rows, drawn from ±1/√d, and lower `loss` of all logits, one step an epoch.
-
-        New rows are trained at rate `lr`, old ones and the last stage at `gentle`; what comes before it is fixed.
-        """
-        d = self.rows.shape[1]
-        added = (2 * torch.rand(new, d, generator=generator) - 1) / d**0.5
-        old, added = self.rows.clone().requires_grad_(), added.to(self.device).requires_grad_()
-        stage = list(self.stage.requires_grad_(True).parameters())
-        groups = [{"params": [added], "lr": lr}, {"params": [*stage, old], "lr": gentle}]
-        optimiser = torch.optim.SGD(groups, momentum=MOMENTUM, weight_decay=DECAY, nesterov=True)
-        rates = torch.optim.lr_scheduler.MultiStepLR(optimiser, [int(share * epochs) for share in HALVED], 0.5)
-        for _ in range(epochs):
-            self.rows = torch.cat([old, added])
-            optimiser.zero_grad()
-            loss().backward()  # type: ignore[no-untyped-call]
-            optimiser.step()
-            rates.step()
-        self.rows = torch.cat([old, added]).detach()
-        self.stage.requires_grad_(False)
 
 
 @dataclass(kw_only=True)
@@ -114,16 +90,32 @@ class StageMethod(LargestScore):
 
     def fit(self, base: Samples, task: Task) -> None:
         """Take the network, with the rows that its base session learnt or else the class means."""
-        assert task.backbone is not None
-        self.generator = torch.Generator().manual_seed(task.seed)
-        trained = task.trained
-        learnt = trained is not None and trained.projection is None and trained.frame is None
+        self.generator = task.generator()
         rows = class_means(functional.normalize(base.activations.float()), base.labels)
-        if trained is not None and learnt and trained.recipe.method is None:
-            rows = trained.class_vectors.float().clone()
-        self.net = StageNetwork(task.backbone, rows, self.scale, task.device)
+        learnt = task.trained
+        if learnt and learnt.recipe.method is None and learnt.projection is None and learnt.frame is None:
+            rows = learnt.class_vectors.float().clone()
+        self.net = StageNetwork(task.network, rows, self.scale, task.device)
+
+    def train_session(self, shots: Samples, loss: Callable[[], Tensor]) -> None:
+        """Append rows for the new classes, drawn from ±1/√d, and lower `loss` of all logits, one step an epoch.
+
+        New rows are trained at rate `lr`, old ones and the last stage at `gentle`; what comes before it is fixed.
+        """
+        net = self.net
+        k, d = net.rows.shape
+        added = (2 * torch.rand(shots.classes - k, d, generator=self.generator) - 1) / d**0.5
+        old, added = net.rows.clone().requires_grad_(), added.to(net.device).requires_grad_()
+        stage = list(net.stage.requires_grad_(True).parameters())
+        groups = [{"params": [added], "lr": self.lr}, {"params": [*stage, old], "lr": self.gentle}]
+        optimiser = torch.optim.SGD(groups, momentum=MOMENTUM, weight_decay=DECAY, nesterov=True)
+        rates = torch.optim.lr_scheduler.MultiStepLR(optimiser, [int(share * self.epochs) for share in HALVED], 0.5)
+        for _ in range(self.epochs):
+            net.rows = torch.cat([old, added])
+            take_step(optimiser, loss(), rates)
+        net.rows = torch.cat([old, added]).detach()
+        net.stage.requires_grad_(False)
 
     def scores(self, queries: Queries) -> Tensor:
         """Give scaled cosines."""
-        assert queries.images is not None
-        return self.net.scores(queries.images)
+        return self.net.scores(queries.shown)

@@ -4,8 +4,6 @@ Features are described by several subspaces, each with a map to the space of cla
 knows the codes makes features of old classes again, on which the maps are tuned beside the shots.
 """
 
-from __future__ import annotations
-
 import copy
 from dataclasses import dataclass
 from typing import final
@@ -16,7 +14,8 @@ from torch.nn import functional
 
 from masil.collapse import class_means, cosine_cross_entropy, drawn_linear
 from masil.errors import InputError
-from masil.methods.method import Keeps, NearestVector, Queries, Samples, Task, centred_units, state
+from masil.methods.descent import take_step
+from masil.methods.method import Centred, Keeps, NearestVector, Queries, Samples, Task, state
 from masil.training import minimise_by_sgd
 
 HIDDEN, LATENT = 256, 64  # of the autoencoder
@@ -94,7 +93,7 @@ class Autoencoder(nn.Module):
 
 @final
 @dataclass(kw_only=True)
-class SynthesizedFeatures(NearestVector):
+class SynthesizedFeatures(Centred, NearestVector):
     """Compare z(x) with class codes; a session tunes the maps on shots and on synthesized features of all classes."""
 
     name = "synthesized-features"
@@ -121,7 +120,6 @@ class SynthesizedFeatures(NearestVector):
     session_lr: float = 0.01
     distillation: float = 1.0
     generator_steps: int = 500
-    centre: Tensor = state()  # [d]
     to_codes: Tensor = state()  # [d m]
     model: Subspaces = state()
     autoencoder: Autoencoder = state()
@@ -134,9 +132,9 @@ class SynthesizedFeatures(NearestVector):
 
     def fit(self, base: Samples, task: Task) -> None:
         """Find the subspaces, train their maps by cross-entropy, and then the autoencoder."""
-        self.generator = torch.Generator().manual_seed(task.seed)
-        self.centre = functional.normalize(base.activations.float()).mean(0)
-        x, labels = self._prepared(base.activations), base.labels
+        self.generator = task.generator()
+        self.find_centre(base)
+        x, labels = self.prepared(base.activations), base.labels
         means = class_means(x, labels)
         self.to_codes = torch.linalg.svd(x, full_matrices=False)[2][: self.codes].T
         self.vectors = functional.normalize(means @ self.to_codes)
@@ -156,7 +154,7 @@ class SynthesizedFeatures(NearestVector):
 
     def learn(self, shots: Samples) -> None:
         """Tune the maps on shots and synthesized features; what the old maps said of old classes is distilled."""
-        x, known = self._prepared(shots.activations), len(self.vectors)
+        x, known = self.prepared(shots.activations), len(self.vectors)
         means = class_means(x, shots.labels, known)
         self.vectors = torch.cat([self.vectors, functional.normalize(means @ self.to_codes)])
         each = torch.arange(known, len(self.vectors)).repeat_interleave(self.synthesized)
@@ -184,7 +182,7 @@ class SynthesizedFeatures(NearestVector):
 
     def embed(self, queries: Queries) -> Tensor:
         """Give z."""
-        z: Tensor = self.model(self._prepared(queries.activations))
+        z: Tensor = self.model(self.prepared(queries.activations))
         return z
 
     def _train_autoencoder(self, x: Tensor, labels: Tensor) -> None:
@@ -192,13 +190,8 @@ class SynthesizedFeatures(NearestVector):
         for _ in range(self.generator_steps):
             rows = torch.randint(len(x), (BATCH,), generator=self.generator)
             noise = torch.randn(BATCH, LATENT, generator=self.generator)
-            optimiser.zero_grad()
-            self.autoencoder.loss(x[rows], self.vectors[labels[rows]], noise).backward()  # type: ignore[no-untyped-call]
-            optimiser.step()
+            take_step(optimiser, self.autoencoder.loss(x[rows], self.vectors[labels[rows]], noise))
         self.autoencoder.requires_grad_(False)
-
-    def _prepared(self, activations: Tensor) -> Tensor:
-        return centred_units(activations, self.centre)
 
 
 def k_means(x: Tensor, count: int, generator: torch.Generator, rounds: int = 20) -> tuple[Tensor, Tensor]:

@@ -13,12 +13,13 @@ from torch.nn import functional
 
 from masil.collapse import class_means
 from masil.errors import InputError
-from masil.methods.method import NearestVector, Published, Queries, Samples, Task, state
+from masil.methods.class_means import ClassMeans
+from masil.methods.method import Published, Samples, Task, state
 from masil.methods.tuning import Chooses
 
 
 @dataclass(kw_only=True)
-class _Teen(Chooses, NearestVector):
+class _Teen(Chooses, ClassMeans):
     """Draw each novel mean p towards base means B: p ← (1 − a) p + a · unit(softmax(τ p Bᵀ) B), all of unit length."""
 
     citation = "Wang et al., Few-Shot Class-Incremental Learning via Training-Free Prototype Calibration, NeurIPS 2023"
@@ -38,13 +39,9 @@ class _Teen(Chooses, NearestVector):
     def learn(self, shots: Samples) -> None:
         """Append calibrated means."""
         means = functional.normalize(class_means(shots.activations, shots.labels, len(self.vectors)))
-        self.vectors = torch.cat(
-            [self.vectors, calibrated(means, self.base, self.value("a"), self.value("temperature"))]
-        )
-
-    def embed(self, queries: Queries) -> Tensor:
-        """Give activations."""
-        return queries.activations
+        borrowed = torch.softmax(self.value("temperature") * means @ self.base.T, 1) @ self.base
+        a = self.value("a")
+        self.vectors = torch.cat([self.vectors, (1 - a) * means + a * functional.normalize(borrowed)])
 
 
 @final
@@ -73,9 +70,3 @@ class TunedTeen(_Teen):
     tried = {"a": (0.5, 0.1, 0.3), "temperature": (16.0, 64.0, 256.0)}  # noqa: RUF012
     a: float | None = None
     temperature: float | None = None
-
-
-def calibrated(means: Tensor, base: Tensor, a: float, temperature: float) -> Tensor:
-    """Give (1 − a) p + a · unit(softmax(τ p Bᵀ) B) for unit rows p of `means` and B of `base`."""
-    borrowed = torch.softmax(temperature * means @ base.T, 1) @ base
-    return (1 - a) * means + a * functional.normalize(borrowed)

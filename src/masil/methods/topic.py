@@ -8,9 +8,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from masil.collapse import class_means
-from masil.methods.method import Keeps, LargestScore, Published, Queries, Samples, Task, state
-from masil.methods.network import FrozenPart, LastBlock
-from masil.methods.neural_gas import NeuralGas
+from masil.methods.descent import take_step
+from masil.methods.method import Keeps, Published, Queries, Samples, Task, state
+from masil.methods.network import BlockMethod
 from masil.methods.tuning import Chooses
 from masil.protocol import Protocol
 from masil.training import BaseLoss, Recipe
@@ -18,6 +18,7 @@ from masil.training import BaseLoss, Recipe
 SCALE = 16.0  # length of the rows where the backbone was trained by another loss
 GAS_STEPS = 20_000  # at most, each with one image
 MARGIN = 0.5  # between a new node and its neighbours
+RATE, REACH, LIFETIME = 0.02, 1.0, 200  # of the gas: η, α, and the age at which a link is cut
 
 
 @final
@@ -40,8 +41,44 @@ class TopicLoss(BaseLoss):
 
 
 @final
+@dataclass
+class NeuralGas:
+    """Nodes [m d] and, for each pair, the age of their link, −1 where there is none (Martinetz and Schulten 1991)."""
+
+    nodes: Tensor  # float [m d]
+    ages: Tensor  # int64 [m m], symmetric
+
+    @classmethod
+    def start(cls, rows: Tensor, count: int, generator: torch.Generator) -> Self:
+        """Begin at `count` of the rows, without links."""
+        nodes = rows[torch.randperm(len(rows), generator=generator)[:count]].clone()
+        return cls(nodes, torch.full((len(nodes), len(nodes)), -1))
+
+    def step(self, row: Tensor) -> None:
+        """Move the node of rank i by η e^{−i/α} towards the row, link the two nearest and age the winner's links."""
+        order = (self.nodes - row).square().sum(1).argsort()
+        shares = torch.empty(len(order)).scatter(0, order, RATE * torch.exp(-torch.arange(len(order)) / REACH))
+        self.nodes += shares[:, None] * (row - self.nodes)
+        if len(order) < 2:
+            return
+        winner, second = order[0], order[1]
+        ages = self.ages[winner]
+        ages = torch.where(ages >= 0, ages + 1, ages)
+        ages[second] = 0
+        ages[ages > LIFETIME] = -1
+        self.ages[winner] = self.ages[:, winner] = ages
+
+    def near(self, row: Tensor) -> Tensor:
+        """Give the node nearest to a row, and those that are linked with it."""
+        winner = int((self.nodes - row).square().sum(1).argmin())
+        near = self.ages[winner] >= 0
+        near[winner] = True
+        return near.nonzero()[:, 0]
+
+
+@final
 @dataclass(kw_only=True)
-class Topic(Chooses, LargestScore):
+class Topic(Chooses, BlockMethod):
     """Train the last block on the shots, while images of the base session's nodes keep the features they had.
 
     The loss of a session is the cross-entropy over all classes, in which rows of earlier sessions are constants;
@@ -61,8 +98,6 @@ class Topic(Chooses, LargestScore):
         "by test accuracy; shots are not augmented. Rows on a shared backbone see centred features and have length 16; "
         "the rate of new rows, .1 and .01 in the original, is chosen on base classes."
     )
-    sees = "images"
-    trains = "network"
     keeps = Keeps.EXEMPLARS | Keeps.WEIGHTS
     tried = {"row_lr": (1.0, 0.3, 0.1)}  # noqa: RUF012
     rehearsed = {"lr": 0.0}  # noqa: RUF012
@@ -80,13 +115,10 @@ class Topic(Chooses, LargestScore):
     row_lr: float | None = None
     node_lr: float = 0.1
     epochs: int = 70
-    frozen: FrozenPart = state()
-    block: LastBlock = state()
     rows: Tensor = state()  # [k d]
     centre: Tensor = state()  # [d], the mean of the base session's unit activations; 0 on a backbone of its own
     gas: NeuralGas = state()
     anchors: Tensor = state()  # [m c·h·w], images of the nodes where they enter the last block
-    generator: torch.Generator = state()
 
     def base_session(self, usual: Recipe, protocol: Protocol) -> Recipe:
         """Train linear rows over unit features."""
@@ -94,29 +126,21 @@ class Topic(Chooses, LargestScore):
 
     def fit(self, base: Samples, task: Task) -> None:
         """Spread the gas over the base features, and keep the image nearest to each node among its own class."""
-        assert task.backbone is not None
-        assert base.images is not None
         self.choose(base, task)
-        self.generator = torch.Generator().manual_seed(task.seed)
-        self.frozen = FrozenPart(task.backbone, task.device)
-        self.block = LastBlock(task.backbone, self.frozen.network.shape).requires_grad_(False)
-        self.centre = functional.normalize(base.activations.float()).mean(0) * (not task.own)
+        self.take_network(task)
         f = functional.normalize(base.activations.float())
-        if task.own and task.trained is not None:
-            self.rows = task.trained.class_vectors
-        else:
-            self.rows = SCALE * functional.normalize(class_means(self._centred(f), base.labels))
+        self.centre = f.mean(0) * (not task.own)
+        means = SCALE * functional.normalize(class_means(self._centred(f), base.labels))
+        self.rows = means if task.own_vectors is None else task.own_vectors
         self.gas = NeuralGas.start(f, min(self.nodes, max(1, len(f) // 2)), self.generator)
-        for place in torch.randperm(len(f), generator=self.generator)[:GAS_STEPS].tolist():
-            self.gas.step(f[place])
-        self.anchors = self.frozen(base.images.subset(node_images(self.gas.nodes, f, base.labels)))
+        for row in f[torch.randperm(len(f), generator=self.generator)[:GAS_STEPS]]:
+            self.gas.step(row)
+        self.anchors = self.entering(base.some(node_images(self.gas.nodes, f, base.labels)))
 
     def learn(self, shots: Samples) -> None:
         """Train the last block, rows and nodes of the new classes, all shots at once."""
-        assert shots.images is not None
-        x, labels, known = self.frozen(shots.images), shots.labels, len(self.rows)
-        before = functional.normalize(self.block.run(self.anchors))
-        f = functional.normalize(self.block.run(x))
+        x, labels, known = self.entering(shots), shots.labels, len(self.rows)
+        before, f = self.unit_features(self.anchors), self.unit_features(x)
         nodes = class_means(f, labels, known)
         new = 0.001 * torch.randn(nodes.shape, generator=self.generator)
         neighbours = [self.gas.nodes[self.gas.near(node)] for node in nodes]
@@ -137,19 +161,13 @@ class Topic(Chooses, LargestScore):
             logits = torch.cat([(centred @ self.rows.T).detach(), centred @ new.T], 1)
             drawn = 0.5 * (f - nodes[labels - known]).square().sum(1).mean()
             loss = functional.cross_entropy(logits, labels) + self.anchor * held + self.pull * drawn
-            loss = loss + self.push * lacking_margin(nodes, neighbours)
-            optimiser.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimiser.step()
-            rate.step()
+            take_step(optimiser, loss + self.push * lacking_margin(nodes, neighbours), rate)
         self.block.requires_grad_(False)
         self.rows = torch.cat([self.rows, new.detach()])
 
     def scores(self, queries: Queries) -> Tensor:
         """Give the products with all rows; the nodes have no say."""
-        assert queries.images is not None
-        f = functional.normalize(self.block.run(self.frozen(queries.images)))
-        return self._centred(f) @ self.rows.T
+        return self._centred(self.unit_features(self.entering(queries))) @ self.rows.T
 
     def _centred(self, f: Tensor) -> Tensor:
         """Take off what all unit features share: new rows that held it would answer every image."""

@@ -5,8 +5,6 @@ classes are held out, then taught in sessions like those to come, and images tha
 share that plays novel is that of the protocol, so what decides is the accuracy that the field ranks by.
 """
 
-from __future__ import annotations
-
 import copy
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
@@ -63,9 +61,9 @@ def choose(method: Chooses, base: Samples, task: Task) -> dict[str, Any]:
         return choices[0]
     right = [0.0] * len(choices)
     for rehearsal in rehearsals(base, task):
-        for place, learnt in enumerate(played(method, choices, rehearsal)):
+        for index, learnt in enumerate(played(method, choices, rehearsal)):
             answers = learnt.predict(rehearsal.tests)
-            right[place] += float((answers == rehearsal.tests.labels).double().mean())
+            right[index] += float((answers == rehearsal.tests.labels).double().mean())
     return choices[max(range(len(choices)), key=right.__getitem__)]
 
 
@@ -89,22 +87,13 @@ def rehearsals(base: Samples, task: Task) -> Iterator[Rehearsal]:
     protocol = task.protocol
     for play in rehearse(base.labels, protocol.shot, protocol.novel_share, task.seed):
         order = torch.tensor([*play.base, *play.novel])
-        code, part, k = order.argsort(), len(play.base), len(order)
-        shots = _taken(base, play.shots, code)
+        renamed, part = replace(base, labels=order.argsort()[base.labels]), len(play.base)
         way = min(protocol.way, len(play.novel))
-        edges = range(part, k, way)
-        sessions = tuple(
-            _taken(base, play.shots[(shots.labels >= first) & (shots.labels < first + way)], code) for first in edges
-        )
+        session = (renamed.labels[play.shots] - part) // way
+        sessions = tuple(renamed.some(play.shots[session == number]) for number in range(-(-len(play.novel) // way)))
         smaller = replace(protocol, base_classes=part, way=way, sessions=len(sessions), order=None)
         told = replace(task, protocol=smaller, trained=_reordered(task.trained, order, part))
-        yield Rehearsal(_taken(base, play.fit, code), sessions, _taken(base, play.test, code), told)
-
-
-def _taken(samples: Samples, rows: Tensor, code: Tensor) -> Samples:
-    """Give some of the samples under other labels."""
-    images = None if samples.images is None else samples.images.subset(rows)
-    return Samples(samples.activations[rows], images, labels=code[samples.labels[rows]])
+        yield Rehearsal(renamed.some(play.fit), sessions, renamed.some(play.test), told)
 
 
 def _reordered(trained: Trained | None, order: Tensor, part: int) -> Trained | None:
