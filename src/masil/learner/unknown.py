@@ -30,7 +30,7 @@ from masil.protocol import class_folds, some_of_each
 
 NEXT_CLASSES = 5  # after the nearest, that say whether all are alike
 SHOTS = 5  # of the classes that stand in for novel ones
-FOLDS = 3  # of the base classes
+FOLDS = 3  # of the base classes, each of which g is learnt without
 REJECTION_RATE = 0.6  # of images never taught that are to be called unknown: more often than not, with a margin
 MIN_IMAGES = 10  # of either kind; below, there is nothing to learn from
 
@@ -71,11 +71,6 @@ def tightness(means: Tensor, counts: Tensor) -> Tensor:
     return ((above + mean_pair_cosine(means, counts)) / counts).clamp(0, 1).sqrt()
 
 
-def detector_folds(codes: Tensor, generator: torch.Generator) -> tuple[Tensor, ...]:
-    """Divide the classes into the folds that g is learnt without."""
-    return class_folds(codes, FOLDS, generator)
-
-
 @torch.no_grad()
 def fit_detector(
     x: Tensor,
@@ -95,7 +90,7 @@ def fit_detector(
     k = int(codes.max()) + 1
     generator = torch.Generator().manual_seed(seed)
     taught, never = [torch.empty(0, 4)], [torch.empty(0, 4)]
-    for fold in detector_folds(codes, generator):
+    for fold in class_folds(codes, FOLDS, generator):
         base = torch.ones(k, dtype=torch.bool)
         base[fold] = False
         rows = base[codes] & ~held
