@@ -111,9 +111,7 @@ def fit_base(
             scale = calibration.temperature(
                 cosines - settings.strength(points) * calibration.offsets(own_scores, base_classes), codes
             )
-            detector = fit_detector(
-                shots.x, shots.codes, held, embeddings.of_rows, class_vectors=class_vectors, seed=settings.seed
-            )
+            detector = fit_detector(shots, held, embeddings.of_rows, class_vectors=class_vectors, seed=settings.seed)
         advance(1)
     means = class_means(h, shots.codes)
     base = Base(
