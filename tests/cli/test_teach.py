@@ -80,11 +80,14 @@ def test_too_little_is_a_sentence(masil, photos, tmp_path, classes, n, sentence)
     assert not (tmp_path / "b.masil").exists()
 
 
-def test_one_photo_in_two_classes_is_refused(masil, photos, tmp_path):
+def test_one_photo_in_two_classes_is_refused(masil, photos, small, tmp_path):
     base = photos(tmp_path / "base", {"wren": 0, "crow": 1}, 3)
     shutil.copy(base / "wren" / "0-1.png", base / "crow" / "copy.png")
     with pytest.raises(DataError, match="crow.copy.png and .*wren.0-1.png are the same photo in two classes, 'crow'"):
         masil("fit", base, "-m", tmp_path / "b.masil")
+    (base / "crow" / "copy.png").unlink()
+    done = masil("fit", base, "-m", tmp_path / "b.masil", *small)
+    assert "It cannot tell what it was never taught: for that it needs 3 classes and more photos." in done.stdout
 
 
 def test_any_class_name_will_do(masil, photos, small, tmp_path):
