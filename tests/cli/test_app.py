@@ -46,14 +46,11 @@ def test_version():
     assert run_masil("--version").stdout == f"masil {__version__}\n"
 
 
-def test_an_error_is_one_sentence_and_exit_code_2():
+def test_an_error_is_one_sentence_and_exit_code_2_and_debug_shows_the_traceback():
     done = run_masil("run", "cifar10")
     assert done.returncode == 2
     assert done.stderr == "masil: There is no protocol called 'cifar10'; did you mean 'cifar100'?\n"
     assert done.stdout == ""
-
-
-def test_debug_shows_the_traceback():
     done = run_masil("--debug", "run", "cifar10")
     assert done.returncode != 0
     assert "Traceback" in done.stderr

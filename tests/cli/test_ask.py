@@ -36,20 +36,20 @@ def test_unknown_is_an_answer(masil, photos, taught, tmp_path):
     assert not any(json.loads(line)["unknown"] for line in named)
 
 
-def test_a_table_for_people(masil, taught, test_photos):
+def test_a_table_for_people_and_paths_from_standard_input(masil, taught, test_photos, tmp_path):
     said = masil("predict", taught, test_photos / "bird b", "--top", 2, "--always").stdout
     assert "confidence" in said
     assert "bird b" in said
     assert said.count("%") == 6  # two photos: the answer with its two figures, and the class that comes next
-
-
-def test_paths_from_standard_input(masil, taught, test_photos):
     paths = sorted(map(str, test_photos.glob("*/*.png")))[:3]
     done = masil("predict", taught, "-", "--json", given="\n".join(paths))
     assert [json.loads(line)["image"] for line in done.stdout.splitlines()] == paths
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="There is no photo in"):
+        masil("predict", taught, tmp_path / "empty")
 
 
-def test_bad_files_do_not_stop_the_others(masil, taught, test_photos, tmp_path):
+def test_bad_files_do_not_stop_the_others_nor_are_these_read_twice(masil, taught, test_photos, tmp_path, monkeypatch):
     bad = test_photos / "bird a" / "0.txt"
     bad.write_text("hello")
     done = masil("predict", taught, test_photos, tmp_path / "none.jpg", "--json")
@@ -59,13 +59,6 @@ def test_bad_files_do_not_stop_the_others(masil, taught, test_photos, tmp_path):
     assert [line["image"] for line in lines if "error" in line] == [str(bad), str(tmp_path / "none.jpg")]
     assert "There is no file" in done.stderr
     assert "2 files of 14 could not be read." in done.stderr
-    done = masil("predict", taught, test_photos, "--skip-bad")
-    assert done.exit_code == 0
-    assert "Note:" in done.stderr
-
-
-def test_one_bad_file_does_not_make_the_others_be_read_twice(masil, taught, test_photos, monkeypatch):
-    (test_photos / "bird a" / "0.txt").write_text("hello")
     read, opened = [], sources.read_square
 
     def counted(path, framing):
@@ -73,13 +66,10 @@ def test_one_bad_file_does_not_make_the_others_be_read_twice(masil, taught, test
         return opened(path, framing)
 
     monkeypatch.setattr(sources, "read_square", counted)
-    assert masil("predict", taught, test_photos, "--skip-bad").exit_code == 0
+    done = masil("predict", taught, test_photos, "--skip-bad")
+    assert done.exit_code == 0
+    assert "Note:" in done.stderr
     assert len(read) == 13
-
-
-def test_no_photo_is_a_sentence(masil, taught, tmp_path):
-    with pytest.raises(InputError, match="There is no photo in"):
-        masil("predict", taught, tmp_path)
 
 
 def test_a_model_that_has_not_learnt_what_unknown_is(masil, taught, test_photos, monkeypatch):
@@ -125,9 +115,6 @@ def test_old_new_and_never_taught(masil, both, known):
     assert never["auroc"] > 0.7
     shares = [each["accuracy"] for each in found["per_class"]]
     assert shares == sorted(shares)
-
-
-def test_people_read_a_table(masil, both):
     said = masil("evaluate", *both, "--worst", 2).stdout
     assert "24 photos, 8 classes" in said
     assert "Never taught: 2 classes (dove, emu), 6 photos." in said

@@ -8,7 +8,12 @@ from masil.errors import StorageError
 from masil.learner import Masil
 
 
-def test_json_has_classes_sessions_and_log(masil, birds, known):
+def test_info_has_classes_sessions_and_log(masil, birds, known):
+    said = masil("info", birds, "--classes", "--log").stdout
+    assert "6 classes" in said
+    assert "sees through resnet20, thinks in 8 concepts" in said
+    assert "bird f" in said
+    assert "taught" in said
     masil("forget", birds, "bird b", "--by", "ann")
     found = json.loads(masil("info", birds, "--json").stdout)
     assert [each["label"] for each in found["classes"]] == [name for name in known if name != "bird b"]
@@ -17,19 +22,8 @@ def test_json_has_classes_sessions_and_log(masil, birds, known):
     assert found["backbone"] == "resnet20"
     assert found["bytes"] == birds.stat().st_size
     assert 0.5 < found["tells_unknown_auroc"] <= 1
-
-
-def test_people_read_tables(masil, taught):
-    said = masil("info", taught, "--classes", "--log").stdout
-    assert "6 classes" in said
-    assert "sees through resnet20, thinks in 8 concepts" in said
-    assert "bird f" in said
-    assert "taught" in said
-
-
-def test_no_model_is_a_sentence(masil, tmp_path):
     with pytest.raises(StorageError, match="There is no model at"):
-        masil("info", tmp_path / "none")
+        masil("info", birds.with_name("none"))
 
 
 def test_the_graph_answers_as_the_model_does(masil, photos, taught, tmp_path, known):

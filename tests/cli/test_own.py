@@ -6,9 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
 
 from masil.benchmark import read_run
 from masil.errors import InputError
@@ -20,15 +18,8 @@ METHOD = EXAMPLE / "src" / "simple_shot.py"
 
 
 @pytest.fixture
-def photos(tmp_path):
-    generator = np.random.default_rng(0)
-    for name in "abcdef":
-        (tmp_path / "photos" / name).mkdir(parents=True)
-        colour = generator.integers(40, 216, 3)
-        for number in range(8):
-            pixels = (colour + generator.integers(-30, 31, (40, 40, 3))).astype(np.uint8)
-            Image.fromarray(pixels).save(tmp_path / "photos" / name / f"{number}.png")
-    return tmp_path / "photos"
+def folder(photos, tmp_path):
+    return photos(tmp_path / "photos", {name: pattern for pattern, name in enumerate("abcdef")}, 8)
 
 
 def run_masil(*arguments, cwd, **variables):
@@ -40,7 +31,8 @@ def run_masil(*arguments, cwd, **variables):
     return done.stdout
 
 
-def test_an_installed_package_s_method_is_played_on_one_s_own_photos(photos, tmp_path):
+@pytest.mark.usefixtures("folder")
+def test_an_installed_package_s_method_is_played_on_one_s_own_photos(tmp_path):
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-deps"]
     subprocess.run([*pip, "--no-build-isolation", "--target", tmp_path / "site", EXAMPLE], check=True)
     path = {"PYTHONPATH": os.pathsep.join([str(tmp_path / "site"), *filter(None, sys.path)])}
@@ -71,9 +63,9 @@ def test_a_method_of_a_file(tmp_path, monkeypatch):
             find_method(asked)
 
 
-def test_a_folder_s_protocol_needs_its_shape_and_others_have_theirs(masil, photos):
+def test_a_folder_s_protocol_needs_its_shape_and_others_have_theirs(masil, folder):
     with pytest.raises(InputError, match="is a folder of photos; say --way too"):
-        masil("run", photos, "--base", 2, "--shot", 3)
+        masil("run", folder, "--base", 2, "--shot", 3)
     with pytest.raises(InputError, match="--way is for the protocol of a folder of photos; 'cub200' has its own"):
         masil("run", "cub200", "--way", 5)
 

@@ -4,8 +4,8 @@ import shutil
 import pytest
 
 from masil.cli.output import shown
-from masil.cli.photos import listed_files, refuse_overwriting
-from masil.errors import InputError, StorageError
+from masil.cli.photos import listed_files
+from masil.errors import InputError
 
 
 def test_files_folders_and_a_list_on_standard_input(photos, tmp_path, monkeypatch):
@@ -26,16 +26,6 @@ def test_a_keyboard_is_no_list(monkeypatch):
     monkeypatch.setattr("sys.stdin", Keyboard())
     with pytest.raises(InputError, match="'-' reads a list of paths from standard input, but that is the keyboard"):
         list(listed_files(["-"]))
-
-
-def test_overwriting_needs_force(tmp_path):
-    refuse_overwriting(tmp_path / "new", force=False)
-    (tmp_path / "old").touch()
-    refuse_overwriting(tmp_path / "old", force=True)
-    with pytest.raises(StorageError, match="old exists already"):
-        refuse_overwriting(tmp_path / "old", force=False)
-    with pytest.raises(StorageError, match="is a folder; give the name of a file"):
-        refuse_overwriting(tmp_path, force=True)
 
 
 def test_names_are_shown_on_one_line():

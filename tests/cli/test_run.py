@@ -69,14 +69,10 @@ def test_one_draw_is_a_line_a_session_and_writes_nothing(options, tmp_path, capl
     assert "Note: one square is missing." in said
     assert "Shots: draw 0 (there are no standard ones)." in said
     assert "squares: d-cosine on resnet20, 2-way 3-shot, %" in said
-    assert [line.split()[:2] for line in said.splitlines() if re.match(r" +\d", line)] == [
-        ["0", "4"], ["1", "6"], ["2", "8"]
-    ]  # fmt: skip
-    assert re.findall(r"d-cosine, draw 0, session (\d): \d+\.\d\d % right", caplog.text) == [
-        "0",
-        "1",
-        "2",
-    ]  # no terminal
+    rows = [line.split()[:2] for line in said.splitlines() if re.match(r" +\d", line)]
+    assert rows == [["0", "4"], ["1", "6"], ["2", "8"]]
+    logged = re.findall(r"d-cosine, draw 0, session (\d): \d+\.\d\d % right", caplog.text)
+    assert logged == ["0", "1", "2"]  # no terminal
     assert re.search(r"average \d+\.\d\d   performance drop -?\d+\.\d\d   generalised accuracy \d+\.\d\d\n", said)
     assert "±" not in said
     assert set(tmp_path.iterdir()) == before

@@ -1,13 +1,16 @@
-"""Small classes of activations that concepts can explain: mixtures of a few parts, with noise."""
+"""Small classes of activations that concepts can explain (mixtures of a few parts, with noise), and of pictures."""
 
 from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from masil.backbones import Backbone, create
+from masil.data import Framing
 from masil.learner import Masil
 
 
@@ -55,3 +58,21 @@ def model(fitted: Masil) -> Masil:
 @pytest.fixture
 def make() -> Callable[..., Masil]:
     return lambda **params: Masil(backbone=None, **{"concepts": 8, **params})
+
+
+@pytest.fixture(scope="session")
+def backbone() -> Backbone:
+    return create("resnet20", seed=1, framing=Framing(32, 32))
+
+
+@pytest.fixture(scope="session")
+def pictures() -> Callable[..., tuple[np.ndarray, list[str]]]:
+    """Give n pictures uint8 [n 32 32 3] of each class, a pattern of its own under noise, and their names."""
+
+    def make(classes: range, n: int, seed: int = 0) -> tuple[np.ndarray, list[str]]:
+        patterns = np.random.default_rng(99).integers(0, 255, (8, 4, 4, 3)).repeat(8, 1).repeat(8, 2)
+        labels = [c for c in classes for _ in range(n)]
+        noisy = patterns[labels] + np.random.default_rng(seed).normal(0, 30, (len(labels), 32, 32, 3))
+        return noisy.clip(0, 255).astype(np.uint8), [f"k{label}" for label in labels]
+
+    return make

@@ -7,7 +7,7 @@ import torch
 
 from masil.collapse import LinearMap
 from masil.errors import InputError, UnknownNameError
-from masil.learner import AIMS, STRENGTHS, Masil, Rehearsed, judged, operating_points, tune
+from masil.learner import AIMS, STRENGTHS, Masil, Rehearsed, judge, operating_points, tune
 from masil.protocol import Protocol, harmonic_mean, rehearse
 
 SEEN = 12
@@ -61,8 +61,11 @@ def test_no_strength_does_better_by_the_measure_that_was_aimed_at():
         scores = torch.eye(10)[labels] + offsets + 0.6 * torch.randn(300, 10, generator=draw)
         plays.append(Rehearsed(scores, offsets, labels, 6))
     found = operating_points(iter(plays))
-    for aim, chosen in found.items():
-        values = [sum(judged(p.scores - s * p.offsets, p.labels, p.base, aim) for p in plays) for s in STRENGTHS]
+    for column, aim in ((0, "accuracy"), (3, "harmonic")):
+        chosen = found[aim]
+        values = [
+            sum(float(judge(p.scores - s * p.offsets, p.labels, p.base)[column]) for p in plays) for s in STRENGTHS
+        ]
         assert values[STRENGTHS.index(chosen)] == pytest.approx(max(values), abs=1e-6)
         assert max(values) > min(values)
     assert operating_points(()) == dict.fromkeys(AIMS, 1.0)

@@ -5,8 +5,6 @@ import pytest
 import torch
 from PIL import Image
 
-from masil.backbones import create
-from masil.data import Framing
 from masil.errors import DataError
 from masil.learner import Answers, Masil
 
@@ -54,10 +52,9 @@ def test_answers_are_ranked_and_those_that_are_called_unknown_say_so():
     assert (third.top, third.known, third.fault) == ((), None, "x is cut.")
 
 
-def test_a_bad_file_is_passed_over(tmp_path):
-    pixels = np.random.default_rng(0).integers(0, 255, (6, 16, 16, 3), dtype=np.uint8)
-    model = Masil(create("resnet20", seed=1, framing=Framing(16, 16)), concepts=2, alpha=0.3, device="cpu")
-    model.fit(pixels, list("aabbcc"))
+def test_a_bad_file_is_passed_over(tmp_path, backbone, pictures):
+    pixels, labels = pictures(range(3), 2)
+    model = Masil(backbone, concepts=2, alpha=0.3, device="cpu").fit(pixels, labels)
     files = [tmp_path / f"{name}.png" for name in "xyz"]
     for file, one in zip(files, pixels, strict=False):
         Image.fromarray(one).save(file)

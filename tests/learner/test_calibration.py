@@ -11,13 +11,13 @@ from masil import Masil
 from masil.learner.calibration import (
     DEFAULT_TEMPERATURE,
     OWN_WEIGHT,
+    SessionEmbeddings,
     mean_pair_cosine,
     offsets,
     own_scores_of_held_out,
     own_scores_of_shots,
     temperature,
 )
-from masil.learner.core import SessionEmbeddings
 
 
 def cloud(n: int, d: int, seed: int, noise: float = 1.0) -> Tensor:
@@ -43,14 +43,9 @@ def test_a_class_is_drawn_to_its_kind() -> None:
     expected = torch.tensor([0.8, 0.6, 0.2, 0.4])
     base = torch.tensor([True, True, False, False])
     found = offsets(expected, base)
-    assert found.tolist() == pytest.approx(
-        [
-            (0.7 + OWN_WEIGHT * 0.1) / 2,
-            (0.7 - OWN_WEIGHT * 0.1) / 2,
-            0.3 / 2 - OWN_WEIGHT * 0.05,
-            0.3 / 2 + OWN_WEIGHT * 0.05,
-        ]
-    )
+    apart = OWN_WEIGHT * 0.1
+    drawn = [(0.7 + apart) / 2, (0.7 - apart) / 2, (0.3 - apart) / 2, (0.3 + apart) / 2]
+    assert found.tolist() == pytest.approx(drawn)
     assert torch.equal(expected, torch.tensor([0.8, 0.6, 0.2, 0.4]))
     assert offsets(expected[:2], base[:2]).tolist() == pytest.approx(found[:2].tolist())
 
@@ -143,10 +138,7 @@ def test_a_known_temperature_is_found(scale):
     assert temperature(cosines, labels) == pytest.approx(scale, rel=0.06)
 
 
-def test_few_right_answers_give_less_certainty_than_many():
+def test_few_right_answers_give_less_certainty_than_many_and_none_the_default():
     few, many = (temperature(torch.eye(3).repeat(n, 1), torch.arange(3).repeat(n)) for n in (1, 100))
     assert few < many < 100
-
-
-def test_without_images_to_spare_there_is_a_default():
     assert temperature(torch.empty(0, 4), torch.empty(0, dtype=torch.int64)) == DEFAULT_TEMPERATURE

@@ -230,7 +230,7 @@ def test_two_classes_are_enough_to_hold_one_out(concepts):
 
 
 def test_a_few_images_of_each_class_are_reconstructed(monkeypatch):
-    monkeypatch.setattr("masil.learner.base_concepts.MEASURED", 5)
+    monkeypatch.setattr("masil.learner.prior.MEASURED", 5)
     codes = torch.arange(3).repeat_interleave(torch.tensor([4, 9, 7]))
     x = torch.rand(20, 9, generator=torch.Generator().manual_seed(0))
     found = fit_concepts(shots_of(x, codes), Settings(concepts=2))

@@ -9,41 +9,25 @@ from PIL import Image
 
 from masil.backbones import create, extract
 from masil.collapse import Projection, simplex_etf
-from masil.data import Framing, array_images
-from masil.errors import InputError
+from masil.data import array_images
+from masil.errors import DataError, InputError
 from masil.learner import Masil
 from masil.learner.encoder import Encoder
 from masil.training import RECIPES, Trained
 
-SQUARE = Framing(32, 32)
-
-
-def pictures(classes, n, seed=0):
-    """Coloured stripes, one pattern for each class."""
-    draw = np.random.default_rng(seed)
-    patterns = np.random.default_rng(99).integers(0, 255, (8, 4, 4, 3)).repeat(8, 1).repeat(8, 2)
-    labels = [c for c in classes for _ in range(n)]
-    noisy = patterns[labels] + draw.normal(0, 30, (len(labels), 32, 32, 3))
-    return noisy.clip(0, 255).astype(np.uint8), [f"k{label}" for label in labels]
-
 
 @pytest.fixture(scope="module")
-def backbone():
-    return create("resnet20", seed=1, framing=SQUARE)
-
-
-@pytest.fixture(scope="module")
-def seen(backbone):
+def seen(backbone, pictures):
     return Masil(backbone, concepts=6, crops=3, device="cpu").fit(*pictures(range(5), 6))
 
 
-def test_it_learns_from_pixels(seen):
+def test_it_learns_from_pixels(seen, pictures):
     model = copy.copy(seen)
     model.learn(*pictures(range(5, 7), 3, seed=1))
     assert model.score(*pictures(range(7), 5, seed=2)) > 0.8
 
 
-def test_paths_pictures_arrays_and_images_are_alike(seen, tmp_path):
+def test_paths_pictures_arrays_and_images_are_alike(seen, tmp_path, pictures):
     pixels, _ = pictures(range(5), 2, seed=3)
     paths = [tmp_path / f"{i}.png" for i in range(len(pixels))]
     for path, one in zip(paths, pixels, strict=True):
@@ -54,7 +38,7 @@ def test_paths_pictures_arrays_and_images_are_alike(seen, tmp_path):
         np.testing.assert_allclose(seen.predict_proba(form), expected, atol=1e-6)
 
 
-def test_labels_may_come_with_the_images(backbone):
+def test_labels_may_come_with_the_images(backbone, pictures):
     pixels, _ = pictures(range(3), 4)
     images = array_images(pixels.transpose(0, 3, 1, 2).copy(), torch.arange(3).repeat_interleave(4))
     model = Masil(backbone, concepts=4, crops=0, alpha=0.3, device="cpu").fit(images)
@@ -62,19 +46,14 @@ def test_labels_may_come_with_the_images(backbone):
     assert model.score(images) == 1
 
 
-def test_other_sizes_and_modes_are_framed(seen):
+def test_other_sizes_and_modes_are_framed(seen, pictures):
     pixels, labels = pictures(range(5), 1, seed=3)
     odd = [Image.fromarray(one).resize((50, 41)).convert("RGBA") for one in pixels]
     assert (seen.predict(odd) == labels).mean() > 0.7
     assert len(seen.predict([Image.fromarray(pixels[0]).convert("L")])) == 1
 
 
-def test_nan_images_are_refused(seen):
-    with pytest.raises(InputError, match="Image 0 has pixels that are infinite or not a number"):
-        seen.predict(np.full((1, 32, 32, 3), np.nan))
-
-
-def test_one_image_has_the_activations_it_has_among_many(backbone):
+def test_one_image_has_the_activations_it_has_among_many(backbone, pictures):
     encoder = Encoder(backbone, "cpu")
     images = encoder.read(pictures(range(5), 8)[0])
     together = encoder.activations(images)
@@ -84,7 +63,7 @@ def test_one_image_has_the_activations_it_has_among_many(backbone):
     torch.testing.assert_close(expected, together, atol=1e-5, rtol=1e-4)
 
 
-def test_crops_come_image_by_image(backbone):
+def test_crops_come_image_by_image(backbone, seen, pictures):
     encoder = Encoder(backbone, "cpu")
     images = encoder.read(pictures(range(5), 1)[0])
     rows = encoder.crops(images, 4, 32, seed=0)  # a crop as large as the image is the image
@@ -94,13 +73,10 @@ def test_crops_come_image_by_image(backbone):
     assert not torch.allclose(small[0], small[1])
     assert encoder.crops(images, 0, None, seed=0) is None
     assert Encoder(None).crops(torch.ones(2, 3), 4, None, seed=0) is None
+    assert seen.base_.bank.record.rows == 30 * 3  # the bank is made of them
 
 
-def test_the_bank_is_made_of_crops(seen):
-    assert seen.base_.bank.record.rows == 30 * 3
-
-
-def test_an_explanation_shows_where(seen):
+def test_an_explanation_shows_where(seen, pictures):
     pixels, _ = pictures(range(1), 1, seed=3)
     told = seen.explain(pixels[0], count=2)
     assert told.heat.shape == (len(told.concepts), 32, 32)
@@ -111,29 +87,26 @@ def test_an_explanation_shows_where(seen):
         seen.explain(np.concatenate([pixels, pixels]))
 
 
-def test_an_open_engine_is_neither_copied_nor_pickled(seen):
+def test_an_open_engine_is_neither_copied_nor_pickled(seen, pictures):
     pixels, _ = pictures(range(5), 1)
     twin = copy.deepcopy(seen)
     assert torch.equal(twin.memory_.vectors, seen.memory_.vectors)
     np.testing.assert_allclose(twin.predict_proba(pixels), seen.predict_proba(pixels), atol=1e-5)
 
 
-def test_a_broken_image_is_named(seen, tmp_path):
-    from masil.errors import DataError
-
+def test_a_broken_image_and_a_broken_backbone_are_named(seen, tmp_path, pictures, backbone):
     (tmp_path / "owl.jpg").write_bytes(b"\xff\xd8\xffnothing")
     with pytest.raises(DataError, match="owl.jpg"):
         seen.predict([tmp_path / "owl.jpg"])
-
-
-def test_a_backbone_that_gives_nan_is_found(tmp_path):
-    broken = create("resnet20", seed=1, framing=SQUARE)
+    with pytest.raises(InputError, match="Image 0 has pixels that are infinite or not a number"):
+        seen.predict(np.full((1, 32, 32, 3), np.nan))
+    broken = create("resnet20", seed=1, framing=backbone.framing)
     next(broken.parameters()).data.fill_(torch.nan)
     with pytest.raises(InputError, match=r"activations of image 'array\[0\]' are not all finite and >= 0"):
         Masil(broken, device="cpu", crops=0).fit(*pictures(range(3), 2))
 
 
-def test_the_default_backbone_is_named_and_not_stored(tmp_path):
+def test_the_default_backbone_is_named_and_not_stored(tmp_path, pictures):
     pixels, labels = pictures(range(3), 3)
     model = Masil(concepts=4, crops=1, device="cpu").fit(pixels, labels)
     assert model.score(pixels, labels) == 1
@@ -146,7 +119,7 @@ def test_the_default_backbone_is_named_and_not_stored(tmp_path):
 
 
 @pytest.mark.parametrize("projected", [True, False])
-def test_a_trained_base_session_comes_in_with_its_frame(backbone, projected):
+def test_a_trained_base_session_comes_in_with_its_frame(backbone, projected, pictures):
     projection = Projection(backbone.features, 8, hidden=()) if projected else None
     frame = simplex_etf(3, 8 if projected else backbone.features, torch.Generator().manual_seed(0))
     recipe = next(iter(RECIPES.values()))

@@ -24,11 +24,7 @@ def test_clone_copies_parameters_and_nothing_learnt(fitted):
     twin = clone(fitted)
     assert twin.get_params() == fitted.get_params()
     assert not hasattr(twin, "memory_")
-
-
-def test_clone_copies_an_embedding():
-    twin = clone(Masil(backbone=None, embedding=LinearMap(4)))
-    assert isinstance(twin.embedding, LinearMap)
+    assert isinstance(clone(Masil(backbone=None, embedding=LinearMap(4))).embedding, LinearMap)
 
 
 def test_set_params_suggests_the_parameter_that_was_meant():
@@ -53,30 +49,17 @@ def test_scikit_learn_knows_it_for_a_classifier(fitted):
     assert fitted.__sklearn_tags__().input_tags.positive_only
 
 
-@pytest.mark.parametrize(
-    "ask",
-    [
-        lambda m: m.predict([[1.0]]),
-        lambda m: m.predict_proba([[1.0]]),
-        lambda m: m.score([[1.0]], ["a"]),
-        lambda m: m.learn([[1.0]], ["a"]),
-        lambda m: m.explain([1.0]),
-        lambda m: m.undo(),
-        lambda m: m.forget("a"),
-        lambda m: m.classes_,
-        lambda m: m.sessions_,
-        lambda m: m.save("nowhere.masil"),
-    ],
-)
-def test_before_fit_everything_says_so(ask):
-    with pytest.raises(NotFittedError, match="has learnt nothing yet; call `fit` with the base session first"):
-        ask(Masil(backbone=None))
+BEFORE_FIT = [
+    ("predict", [[1.0]]), ("predict_proba", [[1.0]]), ("score", [[1.0]], ["a"]), ("learn", [[1.0]], ["a"]),
+    ("explain", [1.0]), ("undo",), ("forget", "a"), ("save", "nowhere.masil"), ("classes_",), ("sessions_",),
+]  # fmt: skip
 
 
-def test_not_fitted_is_of_every_family_that_catches_it():
-    assert issubclass(NotFittedError, MasilError)
-    assert issubclass(NotFittedError, ValueError)
-    assert issubclass(NotFittedError, AttributeError)
+@pytest.mark.parametrize(("name", "arguments"), [(name, arguments) for name, *arguments in BEFORE_FIT])
+def test_before_fit_everything_says_so(name, arguments):
+    for family in (NotFittedError, MasilError, ValueError, AttributeError):
+        with pytest.raises(family, match="has learnt nothing yet; call `fit` with the base session first"):
+            getattr(Masil(backbone=None), name)(*arguments)
 
 
 def test_repr_shows_what_was_changed():

@@ -12,6 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from masil.data import array_images
 from masil.errors import InputError
 from masil.learner import Masil
 
@@ -37,14 +38,10 @@ def taught(once_taught):
     return copy(once_taught)
 
 
-def test_every_class_taught_is_reachable_and_no_other(taught, world):
-    images, _ = world.draw(range(20), 30, seed=2)
-    found = set(taught.predict(images).tolist())
-    assert found == {f"c{c:02}" for c in range(12)}
-
-
-def test_old_and_new_classes_are_told_apart(taught, world):
+def test_every_class_taught_is_told_apart_and_reachable_and_no_other(taught, world):
     assert taught.score(*world.draw(range(12), 20, seed=3)) > 0.8
+    images, _ = world.draw(range(20), 30, seed=2)
+    assert set(taught.predict(images).tolist()) == {f"c{c:02}" for c in range(12)}
 
 
 def test_probabilities_are_probabilities_and_agree_with_predictions(taught, world):
@@ -57,16 +54,17 @@ def test_probabilities_are_probabilities_and_agree_with_predictions(taught, worl
     np.testing.assert_allclose(chosen, p.max(1), rtol=1e-4)
 
 
-def test_inputs_are_not_changed(make, world):
+def test_neither_inputs_nor_global_randomness_are_changed(make, world):
     base, labels = world.draw(range(6), 6)
     shots, names = world.draw(range(6, 8), 3)
-    copies = base.clone(), list(labels), shots.clone(), list(names)
+    copies, state = (base.clone(), list(labels), shots.clone(), list(names)), torch.random.get_rng_state()
     model = make().fit(base, labels).learn(shots, names)
     model.predict(shots)
     model.explain(shots[0])
     assert torch.equal(base, copies[0])
     assert torch.equal(shots, copies[2])
     assert (labels, names) == (copies[1], copies[3])
+    assert torch.equal(state, torch.random.get_rng_state())
 
 
 @pytest.mark.usefixtures("one_thread")
@@ -75,12 +73,6 @@ def test_the_same_seed_gives_the_same_bits(make, world):
     assert torch.equal(first.memory_.vectors, same.memory_.vectors)
     assert first.base_.temperature == same.base_.temperature
     assert first.base_.prior == same.base_.prior
-
-
-def test_global_randomness_is_neither_used_nor_moved(make, world):
-    state = torch.random.get_rng_state()
-    make().fit(*world.draw(range(6), 8)).learn(*world.draw(range(6, 8), 3))
-    assert torch.equal(state, torch.random.get_rng_state())
 
 
 def reachable(root):
@@ -147,11 +139,6 @@ def test_undo_goes_back_exactly(taught, world):
     assert [event.what for event in taught.log_[log:]] == ["taught", "taught", "undone", "undone"]
 
 
-def test_the_base_session_cannot_be_undone(model):
-    with pytest.raises(InputError, match="Only the base session is left"):
-        model.undo()
-
-
 def test_a_forgotten_class_is_gone_everywhere(taught, world, tmp_path):
     images, _ = world.draw(range(12), 10, seed=5)
     taught.set_params(balance=0)  # what classes expect, on average over their kind, changes with those there are
@@ -179,6 +166,8 @@ def test_forgetting_and_undoing_together(taught, world):
     taught.forget("c11")  # all that session 2 taught
     assert [record.number for record in taught.sessions_] == [0, 1]
     assert taught.undo().classes == ("c08", "c09", "c10")
+    with pytest.raises(InputError, match="Only the base session is left"):
+        taught.undo()
     with pytest.raises(InputError, match="no class 'c80' to forget; did you mean 'c0"):
         taught.forget("c80")
     for c in range(7):
@@ -212,7 +201,8 @@ def test_whole_numbers_stay_whole_numbers(make, world):
     assert model.classes_.tolist() == [96, 97, 98, 99, 100, 94, 95]
     assert model.predict(shots).dtype == np.int64
     assert model.score(shots, torch.tensor([number[label] for label in names])) > 0.8
-    model.forget(97)
+    assert {type(label) for label in model.memory_.labels} == {int}
+    model.forget(np.int64(97))
     assert 97 not in model.classes_
 
 
@@ -251,10 +241,11 @@ def test_it_can_be_pickled(model, world):
     assert np.array_equal(twin.predict_proba(images), model.predict_proba(images))
 
 
-def test_classes_of_one_image(make, world):
+def test_classes_of_one_image_and_more_concepts_than_there_can_be(make, world):
     base, labels = world.draw(range(6), 4)
     keep = [i for i in range(24) if not 0 < i < 4]
-    model = make().fit(base[keep], [labels[i] for i in keep])
+    model = make(concepts=500).fit(base[keep], [labels[i] for i in keep])
+    assert model.base_.bank.v == len(keep)
     model.learn(*world.draw(range(6, 8), 1))
     assert model.memory_.counts.tolist() == [1, 4, 4, 4, 4, 4, 1, 1]
     assert set(model.predict(world.draw(range(8), 10, seed=2)[0])) <= set(model.classes_)
@@ -268,19 +259,33 @@ def test_base_classes_of_one_image_each_have_no_scatter_to_whiten_by(make, world
     assert model.learn(*world.draw(range(6, 7), 1)).score(*data) == 1
 
 
+ONE = torch.ones(1, 24)
+BAD_IMAGES = [
+    (torch.zeros(0, 24), "There are no images in this session"),
+    ([], "must be activations"),
+    (array_images(np.zeros((1, 3, 8, 8), np.uint8)), r"no backbone, so it takes activations \[n d\] and not images"),
+    ([1.0, 2.0], r"must be activations \[n d\], but has the shape \[2\]"),
+    (["owl.png"], r"must be activations \[n d\], but is a list; give Masil a backbone"),
+    (object(), r"must be activations \[n d\], but is a object"),
+    (torch.ones(2, 23), "have 23 features but the model has learnt from 24; were they computed with the same"),
+    (torch.cat([ONE, torch.nan * ONE]), "of image 1 are infinite or not a number"),
+    (torch.cat([ONE, -0.5 * ONE]), "of image 1 go down to -0.5, but concepts need activations >= 0"),
+]
+NO_NAMES = [2.0, None, True, "", b"owl", ("a", "b"), np.float32(1.5), np.bool_(True)]
+BAD_LABELS = [
+    (["a"], "There are 2 images but 1 labels"),
+    ([7, 8], "label of image 0 is 7 but others are like 'c00'"),
+    (None, "must be a sequence with one label for each image, but are None"),
+    ("owl", "must be a sequence"),
+    (np.ones((2, 1), int), r"must be \[n\], one for each image, but have the shape \[2, 1\]"),
+    *((["a", name], "The label of image 1 is .*strings that are not empty, or by whole numbers") for name in NO_NAMES),
+]
+
+
 @pytest.mark.parametrize(
     ("images", "labels", "sentence"),
-    [
-        (torch.zeros(0, 24), [], "There are no images in this session"),
-        ([], [], "must be activations"),
-        (torch.ones(3, 24), ["a", "b"], "There are 3 images but 2 labels"),
-        (torch.ones(2, 23), ["a", "b"], "have 23 features but the model has learnt from 24"),
-        (torch.full((1, 24), torch.nan), ["a"], "of image 0 are infinite or not a number"),
-        (-torch.ones(1, 24), ["a"], "of image 0 go down to -1, but concepts need activations >= 0"),
-        (torch.ones(1, 24), [1.5], "The label of image 0 is 1.5"),
-        (torch.ones(1, 24), [7], "label of image 0 is 7 but others are like 'c00'"),
-        (torch.ones(1, 24), None, "must be a sequence with one label for each image, but are None"),
-    ],
+    [(images, [], sentence) for images, sentence in BAD_IMAGES]
+    + [(torch.ones(2, 24), labels, sentence) for labels, sentence in BAD_LABELS],
 )
 def test_bad_sessions_are_refused_and_change_nothing(model, images, labels, sentence):
     before = model.memory_, model.log_
@@ -290,21 +295,22 @@ def test_bad_sessions_are_refused_and_change_nothing(model, images, labels, sent
     assert model.encoder_.features == 24
 
 
-def test_images_need_a_backbone(model):
-    from masil.data import array_images
-
-    images = array_images(np.zeros((1, 3, 8, 8), np.uint8), torch.zeros(1))
-    with pytest.raises(InputError, match=r"has no backbone, so it takes activations \[n d\] and not images"):
-        model.predict(images)
+def test_activations_and_names_come_in_any_wrapping(model, make, world):
+    images, names = world.draw(range(10, 12), 1)
+    expected = model.predict_proba(images)
+    for form in (images.tolist(), images.numpy(), images.double().numpy(), images.double()):
+        np.testing.assert_allclose(model.predict_proba(form), expected, atol=1e-6)
+    for wrap in (list, tuple, np.array, lambda words: np.array(words, dtype=object)):
+        assert model.learn(images, wrap(names)).undo().classes == ("c10", "c11")
+    with pytest.raises(InputError, match="label of image 1 is 'owl' but others are like 3"):
+        make().fit(images, [3, "owl"])
+    with pytest.raises(InputError, match="The class name is 1.5"):
+        model.forget(1.5)
 
 
 def test_predicting_nothing_gives_nothing(model):
     assert model.predict(torch.zeros(0, 24)).shape == (0,)
     assert model.predict_proba(torch.zeros(0, 24)).shape == (0, 10)
-
-
-def test_more_concepts_than_there_can_be(make, world):
-    assert make(concepts=500).fit(*world.draw(range(4), 3)).base_.bank.v == 12
 
 
 def test_the_learner_is_there_without_scipy():

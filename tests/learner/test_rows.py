@@ -2,8 +2,7 @@
 
 import torch
 
-from masil.learner.history import SessionRows, replay, teacher_name
-from masil.learner.rows import ROWS, ClassRows
+from masil.learner.rows import ROWS, ClassRows, SessionRows, replay, teacher_name
 
 
 def session(number, labels, counts, seed, d=5):

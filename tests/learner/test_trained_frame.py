@@ -19,19 +19,10 @@ CLASSES = 12  # so that "class 10" and "class 11" sort before "class 2"
 NAMES = tuple(f"class {number}" for number in range(CLASSES))
 SHUFFLED = tuple(np.random.default_rng(3).permutation(NAMES).tolist())
 RECIPE = Recipe(
-    name="tiny",
-    stages=((6, 16),),
-    backbone="resnet20",
-    width=0.5,
-    framing=(16, 16),
-    batch=16,
-    sgd=Sgd(lr=0.05),
-    muon=MuonSettings(lr=0.05),
-    augmentation=Augmentation(crop="pad", pad=1),
-    loss=FrameLoss(embedding=16).to_json(),
-    watch=Monitoring(nc_every=0),
-    compile=False,
-)
+    name="tiny", stages=((6, 16),), backbone="resnet20", width=0.5, framing=(16, 16), batch=16, sgd=Sgd(lr=0.05),
+    muon=MuonSettings(lr=0.05), augmentation=Augmentation(crop="pad", pad=1), watch=Monitoring(nc_every=0),
+    loss=FrameLoss(embedding=16).to_json(), compile=False,
+)  # fmt: skip
 
 
 def patterns(per_class: int, seed: int) -> Images:

@@ -14,7 +14,7 @@ from sklearn.preprocessing import StandardScaler
 
 from masil.collapse import Whitening
 from masil.errors import InputError
-from masil.learner import Masil, auroc
+from masil.learner import Masil, Shots, auroc
 from masil.learner.rows import unit
 from masil.learner.unknown import REJECTION_RATE, _logistic, evidence, fit_detector, tightness
 from masil.protocol import hold_out
@@ -94,7 +94,8 @@ def test_classes_that_play_never_taught_are_in_nothing(world):
         rows_of.append(inside)
         return whiten(x[inside], labels[inside].unique(return_inverse=True)[1])
 
-    assert fit_detector(x, labels, held, make, class_vectors=None, seed=0).images == 90
+    shots = Shots(x, labels, tuple(names[::10]))
+    assert fit_detector(shots, held, make, class_vectors=None, seed=0).images == 90
     assert len(rows_of) == 3
     for inside in rows_of:
         assert not bool((inside & held).any())

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from masil.errors import InputError, UnknownNameError
-from masil.learner import judged
+from masil.learner import judge
 from masil.methods import (
     Checked,
     DCosine,
@@ -98,8 +98,7 @@ def test_the_strength_is_chosen_by_what_is_aimed_at_and_noted() -> None:
 
 def test_what_is_aimed_at_is_measured_by_hand() -> None:
     scores, labels = torch.eye(4)[[0, 1, 1, 3]], torch.tensor([0, 1, 2, 3])
-    assert judged(scores, labels, 2, "accuracy") == 0.75
-    assert judged(scores, labels, 2, "harmonic") == pytest.approx(2 * 1 * 0.5 / 1.5)
+    assert judge(scores, labels, 2).tolist() == pytest.approx([0.75, 1, 0.5, 2 * 1 * 0.5 / 1.5])
 
 
 def test_offsets_are_half_of_the_mean_of_a_kind_and_a_quarter_of_the_difference_to_it() -> None:

@@ -8,20 +8,13 @@ import pytest
 from prometheus_client import generate_latest
 
 from masil.studio.metrics import Metrics
-from masil.studio.request_guard import (
-    SECURITY_HEADERS,
-    AccessPolicy,
-    Limits,
-    RefusedError,
-    RequestGuard,
-    is_loopback,
-)  # fmt: skip
+from masil.studio.request_guard import SECURITY_HEADERS, AccessPolicy, Limits, RefusedError, RequestGuard, is_loopback
 
 
 class Inside:
     """An application that remembers what came through the guard."""
 
-    def __init__(self, wait=0):
+    def __init__(self, wait):
         self.seen: list[bytes] = []
         self.wait = wait
 
@@ -60,14 +53,15 @@ def request(guard, parts, headers=(), pause=0.0):
     return sent[0]["status"], json.loads(sent[1]["body"]).get("error")
 
 
-def guarded(**limits):
-    inside = Inside()
+def guarded(wait=0, **limits):
+    inside = Inside(wait)
     return RequestGuard(inside, AccessPolicy(), Limits(**limits), Metrics()), inside
 
 
-def test_parts_become_one():
+def test_parts_become_one_and_a_websocket_is_not_answered():
     guard, inside = guarded()
     assert request(guard, [b"ab", b"", b"cd"]) == (200, None)
+    asyncio.run(guard({"type": "websocket"}, None, None))
     assert inside.seen == [b"abcd"]
     assert guard._held == 0
 
@@ -102,8 +96,7 @@ def test_a_browser_that_closes_half_way_has_changed_nothing():
 
 
 def test_all_requests_together_have_a_limit():
-    inside = Inside(wait=0.2)
-    guard = RequestGuard(inside, AccessPolicy(), Limits(held_bytes=100), Metrics())
+    guard, _ = guarded(wait=0.2, held_bytes=100)
     answers = []
 
     async def one():
@@ -122,12 +115,6 @@ def test_all_requests_together_have_a_limit():
     asyncio.run(both())
     assert sorted(answer["status"] for answer in answers if "status" in answer) == [200, 503]
     assert guard._held == 0
-
-
-def test_a_websocket_is_not_answered():
-    guard, inside = guarded()
-    asyncio.run(guard({"type": "websocket"}, None, None))
-    assert inside.seen == []
 
 
 OWN = "127.0.0.1"
@@ -219,19 +206,12 @@ def test_every_answer_has_security_headers(client, files):
     assert [answer.status_code for answer in answers] == [200, 200, 200, 404, 200, 422, 403, 421]
 
 
-def test_a_preflight_from_elsewhere_gets_no_permission(client):
-    answer = client.options(
-        "/api/learn", headers={"origin": "http://evil.example", "access-control-request-method": "POST"}
-    )
+def test_nothing_is_taught_from_elsewhere(client, files, model_file):
+    before, evil = model_file.read_bytes(), {"origin": "http://evil.example"}
+    answer = client.options("/api/learn", headers={**evil, "access-control-request-method": "POST"})
     assert answer.status_code == 403
     assert "access-control-allow-origin" not in answer.headers
-
-
-def test_nothing_is_taught_from_elsewhere(client, files, model_file):
-    before = model_file.read_bytes()
-    answer = client.post(
-        "/api/learn", files=files(7, 3), data={"name": "new"}, headers={"origin": "http://evil.example"}
-    )
+    answer = client.post("/api/learn", files=files(7, 3), data={"name": "new"}, headers=evil)
     assert answer.status_code == 403
     assert answer.json()["error"].startswith("The request comes from a page of another origin")
     assert model_file.read_bytes() == before

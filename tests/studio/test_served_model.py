@@ -8,10 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+from masil.backbones import create
+from masil.data import Framing
 from masil.errors import InputError, StorageError
 from masil.learner import Masil
+from masil.studio import Limits
 from masil.studio.request_guard import RefusedError
 from masil.studio.served_model import ServedModel, WorkQueue
+from masil.studio.uploads import decode_uploads
 
 
 @pytest.fixture
@@ -19,11 +23,8 @@ def served(model_file):
     return ServedModel(model_file, device="cpu")
 
 
-def teach(served, photo, name, kind=7):
-    from masil.studio.request_guard import Limits
-    from masil.studio.uploads import decode_uploads
-
-    photos = decode_uploads([("", photo(kind, seed)) for seed in range(2)], served.framing, Limits())
+def teach(served, photo, name):
+    photos = decode_uploads([("", photo(7, seed)) for seed in range(2)], served.framing, Limits())
     return served.change(lambda model: model.learn(photos, [name] * 2))
 
 
@@ -90,10 +91,7 @@ def test_a_file_that_was_damaged_or_deleted_meanwhile(served, photo, caplog):
     assert "new" in Masil.load(served.path, device="cpu").memory_.labels
 
 
-def test_another_backbone_needs_another_start(served, tmp_path, fitted_file, caplog):
-    from masil.backbones import create
-    from masil.data import Framing
-
+def test_another_backbone_needs_another_start(served, caplog):
     pixels = np.random.default_rng(0).integers(0, 255, (6, 32, 32, 3)).astype(np.uint8)
     backbone = create("resnet20", seed=2, framing=Framing(32, 32))
     Masil(backbone, concepts=2, device="cpu", alpha=0.3).fit(pixels, list("aabbcc")).save(served.path)
@@ -163,6 +161,8 @@ def test_changes_are_made_one_after_the_other():
 
     assert asyncio.run(all_at_once()) == list(range(8))
     assert most[0] == 1
+    with pytest.raises(ZeroDivisionError):  # an error comes back as it is
+        asyncio.run(queue.read(lambda: 1 / 0))
     queue.close()
 
 
@@ -216,11 +216,4 @@ def test_a_change_is_finished_though_nobody_waits_for_it():
 
     asyncio.run(run())
     assert done.wait(60)
-    queue.close()
-
-
-def test_an_error_comes_back_as_it_is():
-    queue = WorkQueue(10)
-    with pytest.raises(ZeroDivisionError):
-        asyncio.run(queue.read(lambda: 1 / 0))
     queue.close()

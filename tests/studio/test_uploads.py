@@ -96,17 +96,14 @@ def test_no_name_of_a_clients_is_a_path(client, photo, name, model_file):
     assert len(told["predictions"][0]["image"]) < 80
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("", "Image 1"),
-        ("a/b/c.png", "Image 1 (c.png)"),
-        ("\u202ecod.exe\n", "Image 1 (cod.exe)"),
-        ("..", "Image 1 (..)"),
-    ],
-)
-def test_names_in_messages_are_harmless(name, expected):
-    assert upload_name(0, name) == expected
+def test_names_in_messages_are_harmless():
+    names = {
+        "": "Image 1",
+        "a/b/c.png": "Image 1 (c.png)",
+        "\u202ecod.exe\n": "Image 1 (cod.exe)",
+        "..": "Image 1 (..)",
+    }
+    assert [upload_name(0, name) for name in names] == list(names.values())
 
 
 def test_no_photo_is_kept(client, files, model_file, tmp_path, monkeypatch):

@@ -9,13 +9,13 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from masil import __version__
+from masil.cli.output import print_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -62,7 +62,7 @@ def doctor(
     hardware = probe(refresh)
     report = examine(hardware)
     if json:
-        typer.echo(dumps(report, indent=2, ensure_ascii=False))
+        print_json(report)
     else:
         show(report, hardware, Console())
 
@@ -73,7 +73,7 @@ def examine(hardware: "Hardware") -> dict[str, Any]:
     from masil.storage import cache_folder, to_json
 
     cache = cache_folder()
-    there = next(folder for folder in (cache, *cache.absolute().parents) if folder.exists())
+    existing = next(folder for folder in (cache, *cache.absolute().parents) if folder.exists())
     return {
         "masil": __version__,
         "python": platform.python_version(),
@@ -85,7 +85,7 @@ def examine(hardware: "Hardware") -> dict[str, Any]:
         "cpu": cpu_model(),
         "cores": usable_cores(),
         "memory_bytes": memory(),
-        "cache": {"folder": str(cache), "free_bytes": shutil.disk_usage(there).free},
+        "cache": {"folder": str(cache), "free_bytes": shutil.disk_usage(existing).free},
         # oneDNN's limit, where it is the probe's choice, was set by masil itself.
         "settings": {
             name: os.environ[name]

@@ -8,14 +8,7 @@ import typer
 
 from masil.cli.output import print_table
 
-
-class Kind(StrEnum):
-    """What there are several of."""
-
-    methods = "methods"
-    recipes = "recipes"
-    backbones = "backbones"
-    protocols = "protocols"
+Kind = StrEnum("Kind", ["methods", "recipes", "backbones", "protocols"])
 
 
 def list_names(kind: Annotated[Kind, typer.Argument(help="Which names to list.")]) -> None:

@@ -10,6 +10,9 @@ from masil.cli.output import print_json, print_table, say
 from masil.cli.photos import listed_files, load_model, refuse_overwriting
 from masil.wording import percent, plural
 
+SHOWN = ("backbone", "concepts", "embedding", "temperature", "aim", "balance", "bytes_per_class")  # as they are
+CHECKED = 16  # photos of --check, at most
+
 
 def info(
     model: options.Model,
@@ -30,14 +33,8 @@ def info(
                     for s in card.sessions
                 ],
                 "log": [vars(event) | {"images": dict(event.images)} for event in card.log],
-                "backbone": card.backbone,
-                "concepts": card.concepts,
-                "embedding": card.embedding,
-                "temperature": card.temperature,
-                "aim": card.aim,
-                "balance": card.balance,
+                **{name: getattr(card, name) for name in SHOWN},
                 "tells_unknown_auroc": card.unknown_auroc,
-                "bytes_per_class": card.bytes_per_class,
                 "model": str(model),
                 "bytes": size,
             }
@@ -66,9 +63,6 @@ def info(
 
 def _total(images: tuple[tuple[str | int, int], ...]) -> int:
     return sum(count for _, count in images)
-
-
-CHECKED = 16  # photos of --check, at most
 
 
 def export(

@@ -33,6 +33,7 @@ PROTOCOL = "The name of a protocol, a JSON file with one, or a folder of photos 
 Base = Annotated[int | None, option(text="For a folder of photos: the number of base classes.")]
 Way = Annotated[int | None, option(text="For a folder of photos: the number of new classes in each session.")]
 Shot = Annotated[int | None, option(text="For a folder of photos: the number of photos of each new class.")]
+Jobs = Annotated[int | None, option("--jobs", "-j", text="How many cells to play at a time; by default one a core.")]
 Draws = Annotated[int | None, option(text="Play this many random draws of the shots: 0, 1, 2, …")]
 Seed = Annotated[int, typer.Option(help="The seed of everything random in a method; the shots depend on the draw.")]
 Set = Annotated[

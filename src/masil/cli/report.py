@@ -16,15 +16,7 @@ if TYPE_CHECKING:
     from masil.benchmark import RunRecord
 
 
-class Format(StrEnum):
-    """What a report can be."""
-
-    terminal = "terminal"
-    markdown = "markdown"
-    latex = "latex"
-    html = "html"
-
-
+Format = StrEnum("Format", ["terminal", "markdown", "latex", "html"])
 SUFFIXES = {".md": Format.markdown, ".tex": Format.latex, ".html": Format.html}
 
 

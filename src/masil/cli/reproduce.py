@@ -15,14 +15,7 @@ if TYPE_CHECKING:
     from masil.benchmark import RunRecord
 
 
-class BudgetName(StrEnum):
-    """How much time base sessions get."""
-
-    quick = "quick"
-    leg = "leg"
-    full = "full"
-
-
+BudgetName = StrEnum("BudgetName", ["quick", "leg", "full"])
 PARTS = "table1, table2, table3, ablation, figure, concepts, all, or characters: a small one that needs no download."
 
 
@@ -36,7 +29,7 @@ def reproduce(
         list[str] | None, options.option(text="Play only this data set, such as cifar100. May be repeated.")
     ] = None,
     draws: Annotated[int, typer.Option(min=2, help="Draws of the shots, over which intervals are taken.")] = 5,
-    jobs: Annotated[int | None, options.option("--jobs", "-j", text="Cells at a time; by default one a core.")] = None,
+    jobs: options.Jobs = None,
     weights: Annotated[
         Path | None,
         options.option(
@@ -67,15 +60,10 @@ def reproduce(
     alone = int(os.environ.get("WORLD_SIZE", "1")) == 1
     times = estimate_seconds(planned, datasets, device) if alone else []
     if alone:
-        rows = [
-            (
-                base.recipe.name,
-                f"{base.epochs_done} of {base.recipe.epochs}",
-                duration(time) if time else "done",
-                ", ".join(base.methods),
-            )
-            for base, time in zip(planned, times, strict=True)
-        ]
+        rows = []
+        for base, time in zip(planned, times, strict=True):
+            epochs, left = f"{base.epochs_done} of {base.recipe.epochs}", duration(time) if time else "done"
+            rows.append((base.recipe.name, epochs, left, ", ".join(base.methods)))
         print_table("Base sessions", ("recipe", "epochs", "still takes", "rows"), rows, left=4)
         say(f"Base sessions take about {duration(sum(times))} more on this machine, before anything is played.")
     if plan:

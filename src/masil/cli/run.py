@@ -92,9 +92,7 @@ def bench(
     seed: options.Seed = 0,
     views: options.Views = 1,
     flip: options.Flip = False,
-    jobs: Annotated[
-        int | None, options.option("--jobs", "-j", text="How many cells to play at a time; by default one a core.")
-    ] = None,
+    jobs: options.Jobs = None,
     cluster: Annotated[
         str | None, options.option(text="Play on a dask cluster: the address of its scheduler, as tcp://10.0.0.1:8786.")
     ] = None,

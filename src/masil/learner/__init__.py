@@ -4,7 +4,6 @@
 the model file.
 """
 
-from masil.learner.aims import AIMS, STRENGTHS, Rehearsed, judged, operating_points, refuse_aim_of_trained
 from masil.learner.answers import (
     Answer,
     Answers,
@@ -18,20 +17,17 @@ from masil.learner.answers import (
     Taught,
     TaughtClass,
 )
-from masil.learner.base_concepts import Concepts, fit_concepts
 from masil.learner.calibration import TRAINED_BALANCE
 from masil.learner.core import Base, Scores, fit_base, score, teach
 from masil.learner.estimator import NotFittedError
 from masil.learner.explain import Crop, Explanation
-from masil.learner.history import Event, SessionRecord
 from masil.learner.masil import Masil
 from masil.learner.model_file import edit_model
-from masil.learner.model_file import edit_model as editing  # its old name
 from masil.learner.onnx import export_onnx
 from masil.learner.picture import draw_explanation
-from masil.learner.prior import PriorWeight
-from masil.learner.rows import ClassRows
-from masil.learner.settings import Rules, Settings
-from masil.learner.shots import Shots, take_power
+from masil.learner.prior import Concepts, PriorWeight, fit_concepts
+from masil.learner.rehearsal import Rehearsed, judge, operating_points
+from masil.learner.rows import ClassRows, Event, SessionRecord, Shots, take_power
+from masil.learner.settings import AIMS, STRENGTHS, Settings, refuse_aim_of_trained
 from masil.learner.tune import VARIED, Trial, Tuned, tune
 from masil.learner.unknown import UnknownDetector, auroc

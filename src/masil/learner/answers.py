@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from masil.errors import DataError, InputError
-from masil.learner.history import Event, SessionRecord
 from masil.learner.inputs import Label
-from masil.learner.rows import ClassRows
+from masil.learner.rows import ClassRows, Event, SessionRecord
 from masil.learner.unknown import auroc
 from masil.protocol import harmonic_mean
 from masil.wording import percent
@@ -213,19 +212,18 @@ def evaluate(memory: ClassRows, answers: Answers, labels: Sequence[Label]) -> Ev
     """Compare answers with labels, some of which may be of classes that were never taught."""
     base = {label for label, old in zip(memory.labels, memory.base.tolist(), strict=True) if old}
     taught = set(memory.labels)
-    right = {"all": list[bool](), "old": list[bool](), "new": list[bool]()}
     by_class: dict[Label, list[Label]] = {}
     for truth, column in zip(labels, answers.probabilities.argmax(1).tolist(), strict=True):
         if truth in taught:
-            for group in ("all", "old" if truth in base else "new"):
-                right[group].append(memory.labels[column] == truth)
             by_class.setdefault(truth, []).append(memory.labels[column])
-    old, new = _share(right["old"]), _share(right["new"])
+    right = [(truth in base, truth == answer) for truth, given in by_class.items() for answer in given]
+    old = _share([hit for of_base, hit in right if of_base])
+    new = _share([hit for of_base, hit in right if not of_base])
     results = (_class_result(label, given) for label, given in by_class.items())
     return Evaluation(
-        images=len(right["all"]),
+        images=len(right),
         classes=len(by_class),
-        accuracy=_share(right["all"]),
+        accuracy=_share([hit for _, hit in right]),
         old=old,
         new=new,
         harmonic_mean=None if old is None or new is None else harmonic_mean(old, new),

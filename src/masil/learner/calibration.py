@@ -15,19 +15,30 @@ single class is uncertain, so its e is drawn to the mean of its kind, base or no
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import final
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-if TYPE_CHECKING:
-    from masil.learner.core import SessionEmbeddings
-
 OWN_WEIGHT = 0.25  # of a class's own e beside the mean of its kind
 TRAINED_BALANCE = 0.75  # of the midpoint, where the backbone was trained on the images that e is measured on
 DEFAULT_TEMPERATURE = 16.0  # where no class has an image to spare
 TEMPERATURES = (1.0, 1000.0)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class SessionEmbeddings:
+    """The shots of a session behind g, and their means by class."""
+
+    embeddings: Tensor  # h [n d'], of the images
+    reconstructed: Tensor  # r [n d'], of their reconstructions by the bank
+    codes: Tensor  # int64 [n]
+    counts: Tensor  # int64 [k]
+    means: Tensor  # m [k d']
+    induced: Tensor  # r̄ [k d'] (Eq. weights)
 
 
 def offsets(own_scores: Tensor, base: Tensor) -> Tensor:

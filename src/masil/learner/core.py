@@ -18,28 +18,14 @@ from masil.concepts import ConceptBank
 from masil.errors import InputError
 from masil.learner import calibration
 from masil.learner import vectors as solve
-from masil.learner.base_concepts import Concepts, fit_concepts
+from masil.learner.calibration import SessionEmbeddings
 from masil.learner.embeddings import Embeddings
-from masil.learner.prior import PriorWeight, measure
-from masil.learner.rows import ClassRows, running_mean, unit
-from masil.learner.settings import Rules, Settings
-from masil.learner.shots import Shots, take_power
-from masil.learner.unknown import UnknownDetector, detector_folds, evidence, fit_detector, tightness
+from masil.learner.prior import Concepts, PriorWeight, fit_concepts, measure
+from masil.learner.rows import ClassRows, Shots, running_mean, take_power, unit
+from masil.learner.settings import Settings
+from masil.learner.unknown import FOLDS, UnknownDetector, evidence, fit_detector, tightness
 from masil.progress import bar
-from masil.protocol import hold_out
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class SessionEmbeddings:
-    """The shots of a session behind g, and their means by class."""
-
-    embeddings: Tensor  # h [n d'], of the images
-    reconstructed: Tensor  # r [n d'], of their reconstructions by the bank
-    codes: Tensor  # int64 [n]
-    counts: Tensor  # int64 [k]
-    means: Tensor  # m [k d']
-    induced: Tensor  # r̄ [k d'] (Eq. weights)
+from masil.protocol import class_folds, hold_out
 
 
 @final
@@ -125,9 +111,7 @@ def fit_base(
             scale = calibration.temperature(
                 cosines - settings.strength(points) * calibration.offsets(own_scores, base_classes), codes
             )
-            detector = fit_detector(
-                shots.x, shots.codes, held, embeddings.of_rows, class_vectors=class_vectors, seed=settings.seed
-            )
+            detector = fit_detector(shots, held, embeddings.of_rows, class_vectors=class_vectors, seed=settings.seed)
         advance(1)
     means = class_means(h, shots.codes)
     base = Base(
@@ -148,7 +132,6 @@ def teach(base: Base, memory: ClassRows, shots: Shots, settings: Settings) -> Cl
     classes that are not in this session stay as they are, and to teach classes one after the other is to teach them
     together.
     """
-    rules = settings.rules
     h = base.embedding(shots.x)
     r = base.embedding(base.bank.reconstruct(shots.x))  # Eq. inf, hi
     session = SessionEmbeddings(
@@ -162,12 +145,12 @@ def teach(base: Base, memory: ClassRows, shots: Shots, settings: Settings) -> Cl
     past = replace(old, counts=torch.where(known, old.counts, 0))
     means = running_mean(past.means, past.counts, session.means, session.counts)
     vectors, a = means, torch.zeros(len(known))
-    if rules.with_concepts:
+    if settings.with_concepts:
         a = _prior_shares(settings, base.prior, past.counts + session.counts)
         induced = running_mean(past.induced, past.counts, session.induced, session.counts)
-        vectors = _fine_tune(rules, means, induced, a, session=session, past=past)
-    if rules.with_teen:
-        vectors = solve.teen(vectors, memory.vectors[memory.base], rules.teen)
+        vectors = _fine_tune(settings, means, induced, a, session=session, past=past)
+    if settings.with_teen:
+        vectors = solve.teen(vectors, memory.vectors[memory.base], settings.teen)
     vectors = unit(vectors)
     vectors[of_base] = old.vectors[of_base] if base.framed else unit(means[of_base])
     single = float(calibration.mean_pair_cosine(memory.means[memory.base], memory.counts[memory.base]).clamp(0, 1))
@@ -201,7 +184,7 @@ def _parts(codes: Tensor, held: Tensor, seed: int, *, folds: bool) -> Tensor:
     """Number the parts of the base images that g is learnt without: `held` ones and, with `folds`, some classes."""
     parts = held.long()
     if folds:
-        for number, fold in enumerate(detector_folds(codes, torch.Generator().manual_seed(seed))):
+        for number, fold in enumerate(class_folds(codes, FOLDS, torch.Generator().manual_seed(seed))):
             parts += 2 * number * torch.isin(codes, fold)
     return parts
 
@@ -220,13 +203,13 @@ def _prior_shares(settings: Settings, prior: PriorWeight | None, counts: Tensor)
 
 
 def _fine_tune(
-    rules: Rules, means: Tensor, induced: Tensor, a: Tensor, *, session: SessionEmbeddings, past: ClassRows
+    settings: Settings, means: Tensor, induced: Tensor, a: Tensor, *, session: SessionEmbeddings, past: ClassRows
 ) -> Tensor:
     """Solve Eq. final_loss for each class; what was seen of it in earlier sessions takes part as its mean."""
-    if rules.reading == "posterior":
-        method = solve.posterior if rules.solver == "exact" else solve.posterior_by_descent
+    if settings.reading == "posterior":
+        method = solve.posterior if settings.solver == "exact" else solve.posterior_by_descent
         return method(means, induced, a)
-    solver = solve.literal if rules.solver == "exact" else solve.literal_by_descent
+    solver = solve.literal if settings.solver == "exact" else solve.literal_by_descent
     vectors = unit(induced)  # where the prior is all, a = 1, it stays
     for row in (a < 1).nonzero()[:, 0].tolist():
         shots, n = session.embeddings[session.codes == row], int(past.counts[row])

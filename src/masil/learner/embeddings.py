@@ -10,8 +10,8 @@ from torch import Tensor
 
 from masil.collapse import ClassMoments, Embedding, LinearMap, Whitening, sum_parts
 from masil.errors import InputError
+from masil.learner.rows import Shots
 from masil.learner.settings import Settings
-from masil.learner.shots import Shots
 
 
 @final

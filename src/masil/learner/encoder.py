@@ -1,18 +1,30 @@
-"""From images to activations: through a backbone, or activations as they come."""
+"""From what people bring to labelled shots: labels are checked first, then images run through the backbone, once.
+
+Where there is no backbone, activations are taken as they come.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, final
+from typing import TYPE_CHECKING, Any, Self, final
 
 import torch
 from torch import Tensor
 
 from masil.backbones import Backbone, Engine, create, extract_with, open_engine, refuse_impossible
+from masil.collapse import Embedding
 from masil.data import Images, crops, read_images
 from masil.errors import DataError, InputError
-from masil.learner.inputs import read_activations
+from masil.learner.frame import by_images, read_vectors
+from masil.learner.inputs import Label, class_codes, read_activations, read_labels
+from masil.learner.rows import Shots, take_power
+from masil.learner.settings import Settings, read_settings
 from masil.progress import bar
+
+if TYPE_CHECKING:
+    from masil.learner.masil import Masil
 
 BATCH = 32  # crops
 
@@ -40,8 +52,8 @@ class Encoder:
                 f"The backbone is a {type(backbone).__name__}; give the name of one, a masil.backbones.Backbone, or "
                 "None for ready activations."
             )
-        made = create(backbone, weights=weights) if weights is not None else create(backbone, seed=seed)
-        return cls(made, device, packaged=weights == "imagenet")
+        network = create(backbone, weights=weights) if weights is not None else create(backbone, seed=seed)
+        return cls(network, device, packaged=weights == "imagenet")
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_engine": None}  # an open engine can be neither copied nor pickled; it opens again
@@ -98,3 +110,44 @@ class Encoder:
         if self._engine is None:
             self._engine = open_engine(self.backbone, device=self.device)
         return self._engine
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class BaseSession:
+    """A base session that is read and not yet learnt."""
+
+    encoder: Encoder
+    settings: Settings
+    shots: Shots
+    crops: Tensor | None  # a^p of crops, for the bank
+    class_vectors: Tensor | None  # [k d'], in the order of the shots' labels
+
+
+def read_base_session(model: Masil, images: Any, labels: Any) -> BaseSession:
+    """Check parameters and labels of a base session, then run its images through the backbone."""
+    settings = read_settings(model, stacklevel=3)
+    encoder = Encoder.make(model.backbone, model.weights, model.seed, model.device)
+    given, names = read_labelled(encoder, images, labels, ())
+    classes = tuple(sorted(set(names)))
+    if len(classes) < 2:
+        raise InputError(f"The base session teaches {len(classes)} class; to tell classes apart takes at least 2.")
+    vectors, certain = read_vectors(model.class_vectors, model.class_names, model.embedding, classes)
+    codes = class_codes(names, classes)
+    x = take_power(encoder.activations(given), model.power)
+    crops = encoder.crops(given, model.crops, model.side, model.seed)
+    if vectors is not None and not certain and isinstance(model.embedding, Embedding):
+        vectors = by_images(vectors, model.embedding.eval(), x, codes)
+    crops = None if crops is None else take_power(crops, model.power)
+    return BaseSession(encoder, settings, Shots(x, codes, classes), crops, class_vectors=vectors)
+
+
+def read_labelled(encoder: Encoder, images: Any, labels: Any, known: Sequence[Label]) -> tuple[Given, list[Label]]:
+    """Give images, of which none is decoded yet, and one label for each, of the kind that is known already."""
+    given = encoder.read(images)
+    if labels is None and isinstance(images, Images) and images.labelled:
+        labels = images.labels
+    names = read_labels(labels, len(given), known)
+    if not names:
+        raise InputError("There are no images in this session; it needs at least one.")
+    return given, names

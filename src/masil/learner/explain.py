@@ -139,17 +139,17 @@ def nearest_crops(
     """
     if not len(images):
         raise InputError("There are no photos to show concepts in.")
-    peaks, places = _peaks(base, backbone, images, concepts)
+    peaks, centres = _peaks(base, backbone, images, concepts)
     crops = []
-    for peak, place in zip(peaks.T, places.transpose(0, 1), strict=True):
+    for peak, centre in zip(peaks.T, centres.transpose(0, 1), strict=True):
         best = [row for row in peak.argsort(descending=True, stable=True)[:count].tolist() if float(peak[row]) > 0]
-        crops.append(tuple(_cut(images.subset([row]), backbone, place[row], float(peak[row])) for row in best))
+        crops.append(tuple(_cut(images.subset([row]), backbone, centre[row], float(peak[row])) for row in best))
     return tuple(crops)
 
 
 def _peaks(base: Base, backbone: Backbone, images: Images, concepts: Sequence[int]) -> tuple[Tensor, Tensor]:
     """Give each image's largest coefficient of each concept [n j] and where it is, as shares of the sides [n j 2]."""
-    peaks, places = [], []
+    peaks, centres = [], []
     for start in track(range(0, len(images), BATCH), "Looking for concepts"):
         pixels = images.load(slice(start, start + BATCH), backbone.framing)
         maps = backbone.maps(backbone.preprocess(pixels)).cpu()  # [n d h w]
@@ -157,13 +157,13 @@ def _peaks(base: Base, backbone: Backbone, images: Images, concepts: Sequence[in
         x = base.take_power(maps.permute(0, 2, 3, 1).reshape(-1, d))
         peak, position = base.bank.coefficients(x)[:, list(concepts)].reshape(n, h * w, -1).max(1)
         peaks.append(peak)
-        places.append(torch.stack([(position // w + 0.5) / h, (position % w + 0.5) / w], 2))
-    return torch.cat(peaks), torch.cat(places)
+        centres.append(torch.stack([(position // w + 0.5) / h, (position % w + 0.5) / w], 2))
+    return torch.cat(peaks), torch.cat(centres)
 
 
-def _cut(photo: Images, backbone: Backbone, place: Tensor, coefficient: float) -> Crop:
+def _cut(photo: Images, backbone: Backbone, centre: Tensor, coefficient: float) -> Crop:
     crop = backbone.framing.crop
     side = max(1, round(CROP_SHARE * crop))
-    top, left = (min(max(round(float(share) * crop - side / 2), 0), crop - side) for share in place)
+    top, left = (min(max(round(float(share) * crop - side / 2), 0), crop - side) for share in centre)
     pixels = photo.load([0], backbone.framing)[0, :, top : top + side, left : left + side]
     return Crop(photo.name(0), (top, left, side), coefficient, pixels)

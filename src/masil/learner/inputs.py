@@ -61,7 +61,7 @@ def read_labels(labels: Any, n: int, known: Sequence[Label] = ()) -> list[Label]
         raise InputError(f"Labels must be a sequence with one label for each image, but are {labels!r}.")
     if isinstance(labels, Tensor | np.ndarray) and labels.ndim != 1:
         raise InputError(f"Labels must be [n], one for each image, but have the shape {list(labels.shape)}.")
-    names = [_plain(position, label) for position, label in enumerate(labels)]
+    names = [read_label(label, f"The label of image {position}") for position, label in enumerate(labels)]
     if len(names) != n:
         raise InputError(f"There are {n} images but {len(names)} labels.")
     first = next(iter(known), names[0] if names else None)
@@ -74,9 +74,18 @@ def read_labels(labels: Any, n: int, known: Sequence[Label] = ()) -> list[Label]
     return names
 
 
-def read_label(label: Any) -> Label:
-    """Give one class's name."""
-    return _plain(None, label)
+def read_label(label: Any, title: str = "The class name") -> Label:
+    """Give one class's name as a string or a whole number; `title` is what it is called where it is neither."""
+    if isinstance(label, np.ndarray | np.generic | Tensor) and getattr(label, "ndim", 1) == 0:
+        label = label.item()
+    if isinstance(label, int) and not isinstance(label, bool):
+        return label
+    if isinstance(label, str) and label:
+        return str(label)
+    raise InputError(
+        f"{title} is {label!r} ({type(label).__name__}); classes are named by strings that are not empty, "
+        "or by whole numbers."
+    )
 
 
 def class_codes(labels: Sequence[Label], classes: Sequence[Label]) -> Tensor:
@@ -88,17 +97,3 @@ def class_codes(labels: Sequence[Label], classes: Sequence[Label]) -> Tensor:
 def as_array(labels: Sequence[Label]) -> np.ndarray[Any, Any]:
     """Give labels as an array of strings or of int64."""
     return np.array(labels, dtype=np.int64 if labels and isinstance(labels[0], int) else np.str_)
-
-
-def _plain(position: int | None, label: Any) -> Label:
-    if isinstance(label, np.ndarray | np.generic | Tensor) and getattr(label, "ndim", 1) == 0:
-        label = label.item()
-    if isinstance(label, int) and not isinstance(label, bool):
-        return label
-    if isinstance(label, str) and label:
-        return str(label)
-    what = "The class name" if position is None else f"The label of image {position}"
-    raise InputError(
-        f"{what} is {label!r} ({type(label).__name__}); classes are named by strings that are not empty, "
-        "or by whole numbers."
-    )

@@ -14,23 +14,19 @@ from torch import Tensor
 from masil.backbones import Backbone
 from masil.collapse import Embedding
 from masil.errors import DataError, InputError, suggest
-from masil.learner.aims import refuse_aim_of_trained
 from masil.learner.answers import Answers, Evaluation, ModelCard, Taught, TaughtClass, known_classes, neighbours
 from masil.learner.answers import evaluate as compare
-from masil.learner.base_concepts import fit_concepts
 from masil.learner.calibration import TRAINED_BALANCE
 from masil.learner.core import Base, Scores, class_offsets, fit_base, score, teach
-from masil.learner.encoder import Encoder
+from masil.learner.encoder import Encoder, read_base_session, read_labelled
 from masil.learner.estimator import Estimator
 from masil.learner.explain import Crop, Explanation, ImageFeatures, explain, nearest_crops, run_once
-from masil.learner.history import Counts, Event, SessionRecord, SessionRows, now, replay, teacher_name
 from masil.learner.inputs import Label, as_array, as_batch, class_codes, read_label, read_labels
-from masil.learner.labelled import read_base_session, read_labelled
 from masil.learner.model_file import SavedModel, read_model, write_model
+from masil.learner.prior import fit_concepts
 from masil.learner.rehearsal import choose_points
-from masil.learner.rows import ClassRows
-from masil.learner.settings import Alpha, core_settings, read_settings
-from masil.learner.shots import Shots
+from masil.learner.rows import ClassRows, Counts, Event, SessionRecord, SessionRows, Shots, now, replay, teacher_name
+from masil.learner.settings import Alpha, core_settings, read_settings, refuse_aim_of_trained
 from masil.protocol import Protocol
 from masil.training import Trained
 

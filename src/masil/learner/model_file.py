@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import Any, TypeVar, final
 
 import torch
 from torch import Tensor
@@ -26,9 +26,8 @@ from masil.concepts import BankRecord, ConceptBank
 from masil.errors import InputError, StorageError
 from masil.learner.core import Base
 from masil.learner.encoder import Encoder
-from masil.learner.history import Event, SessionRows
 from masil.learner.prior import PriorWeight
-from masil.learner.rows import ROWS, ClassRows
+from masil.learner.rows import ROWS, ClassRows, Event, SessionRows
 from masil.learner.unknown import UnknownDetector
 from masil.storage import TensorFormat, locked, read_tensors, write_tensors
 
@@ -37,6 +36,7 @@ PATIENCE = 60.0  # seconds to wait for another process
 # Names in the file that the code has outgrown; files of every age have them.
 IN_FILE = {name: "expected" if name == "own_scores" else name for name in ROWS}
 _OBJECT, _INFINITE = "(in this file)", "inf"
+T = TypeVar("T")
 
 
 @final
@@ -157,21 +157,23 @@ def _session(position: int, described: Mapping[str, Any], tensors: Mapping[str, 
 
 
 def _base(described: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Base:
-    prior, g = described["prior"], described["embedding"]
-    detector = described.get("rejector")  # models before it have none
-    g_state = _below("embedding.", tensors)
+    g, g_state = described["embedding"], _below("embedding.", tensors)
     return Base(
         power=described["power"],
         embedding=embedding_from_state(g["form"], g["config"], g_state).eval().requires_grad_(False),
         bank=ConceptBank(tensors["bank.concepts"], BankRecord(**described["bank"])),
-        prior=None if prior is None else PriorWeight(tuple(prior["shots"]), tuple(prior["weights"])),
+        prior=_record(PriorWeight, described["prior"]),
         temperature=described["temperature"],
         framed=described["framed"],
         points=described.get("points"),  # models before it have none
-        unknown_detector=None if detector is None else UnknownDetector(
-            **detector | {"weights": tuple(detector["weights"])}
-        ),
-    )  # fmt: skip
+        unknown_detector=_record(UnknownDetector, described.get("rejector")),  # nor this
+    )
+
+
+def _record(kind: type[T], described: Mapping[str, Any] | None) -> T | None:
+    if described is None:
+        return None
+    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in described.items()})
 
 
 def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -1,24 +1,59 @@
-"""Base classes play novel ones: held out of the bank, the covariance and the means, then taught from a few shots."""
+"""Base classes play novel ones: held out of the bank, the covariance and the means, then taught from a few shots.
+
+So are the two operating points found: the strength of balance that is best for all classes together, and the fairest to
+new ones. More of it finds more new classes and fewer base ones. Which does best by either measure is never seen on test
+images.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import final
 
 import torch
 from torch import Tensor
 
 from masil.errors import InputError
-from masil.learner.aims import Rehearsed, operating_points
-from masil.learner.base_concepts import fit_concepts
 from masil.learner.core import Scores, fit_base, score, teach
-from masil.learner.labelled import BaseSession
-from masil.learner.settings import Alpha, Settings
-from masil.learner.shots import Shots
+from masil.learner.encoder import BaseSession
+from masil.learner.prior import fit_concepts
+from masil.learner.rows import Shots
+from masil.learner.settings import STRENGTHS, Alpha, Settings
 from masil.progress import track
-from masil.protocol import Play, Protocol, rehearse
+from masil.protocol import Play, Protocol, harmonic_mean, rehearse
 
 SHOTS, SHARE = 5, 0.4  # of a class that plays novel, and of the classes: those of the usual protocols
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Rehearsed:
+    """Scores of images that nothing was learnt from, where base classes play novel; those that do not come first."""
+
+    scores: Tensor  # [n k], not balanced
+    offsets: Tensor  # [k], what a balance of strength 1 takes off
+    labels: Tensor  # int64 [n]
+    base: int  # classes
+
+
+def operating_points(rehearsals: Iterable[Rehearsed]) -> dict[str, float]:
+    """Give for each aim the strength that does best on average; 1 where none does anything."""
+    sums = torch.zeros(len(STRENGTHS), 4, dtype=torch.float64)
+    for play in rehearsals:
+        tried = (play.scores - strength * play.offsets for strength in STRENGTHS)
+        judged = torch.stack([judge(scores, play.labels, play.base) for scores in tried])
+        sums += judged.float()  # what differs by rounding alone is to be equal
+    accuracy, _, _, harmonic = sums.T
+    by_aim = {"accuracy": accuracy, "harmonic": harmonic}
+    return {aim: STRENGTHS[int(sums.argmax())] if bool(sums.any()) else 1.0 for aim, sums in by_aim.items()}
+
+
+def judge(scores: Tensor, labels: Tensor, base: int) -> Tensor:
+    """Give accuracy, that of base and of novel classes, and the harmonic mean of those two; float64 [4]."""
+    right = (scores.argmax(1) == labels).double()
+    old, new = float(right[labels < base].mean()), float(right[labels >= base].mean())
+    return torch.tensor([float(right.mean()), old, new, harmonic_mean(old, new)], dtype=torch.float64)
 
 
 def choose_points(data: BaseSession, like: Protocol | None) -> dict[str, float]:
@@ -61,8 +96,12 @@ def _rehearsed(data: BaseSession, play: Play) -> Rehearsed:
     k = len(play.base)
     cosines = scores.cosines.clone()
     cosines[:, :k] -= data.settings.bias
-    column = torch.tensor([*play.base, *play.novel]).argsort()
-    return Rehearsed(cosines, scores.offsets, column[data.shots.codes[play.test]], k)
+    return Rehearsed(cosines, scores.offsets, true_columns(data, play), k)
+
+
+def true_columns(data: BaseSession, play: Play) -> Tensor:
+    """Give the column of scores that each test image's own class has: base classes come first; int64 [n]."""
+    return torch.tensor([*play.base, *play.novel]).argsort()[data.shots.codes[play.test]]
 
 
 def _shots_of(shots: Shots, rows: Tensor, classes: tuple[int, ...]) -> Shots:

@@ -1,8 +1,14 @@
-"""All that is kept of a class: its number of images, three vectors, and the score its images get (Eq. mem)."""
+"""The images of a session, all that is kept of its classes (Eq. mem), and who taught what, when.
+
+Of a class are kept its number of images, three vectors, and the score its images get.
+"""
 
 from __future__ import annotations
 
+import getpass
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import reduce
 from typing import final
 
 import torch
@@ -11,7 +17,23 @@ from torch.nn import functional
 
 from masil.learner.inputs import Label
 
+Counts = tuple[tuple[Label, int], ...]  # each class and how many images of it
 ROWS = ("counts", "means", "induced", "vectors", "own_scores")  # what is kept of each class, and saved
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Shots:
+    """The labelled images of one session."""
+
+    x: Tensor  # [n d], activations to the power p
+    codes: Tensor  # int64 [n], the position of each image's class among `labels`
+    labels: tuple[Label, ...]
+
+    @property
+    def counts(self) -> Tensor:
+        """How many images each class has, int64 [k]."""
+        return torch.bincount(self.codes, minlength=len(self.labels))
 
 
 @final
@@ -76,3 +98,84 @@ def running_mean(old: Tensor, n: Tensor, new: Tensor, m: Tensor) -> Tensor:
 def unit(vectors: Tensor) -> Tensor:
     """Scale to unit length; zero stays zero."""
     return functional.normalize(vectors)
+
+
+def take_power(activations: Tensor, power: float) -> Tensor:
+    """Give a^p for a >= 0, with the gradient 0 instead of infinite where a = 0."""
+    if power == 1:
+        return activations
+    positive = activations > 0
+    return torch.where(positive, torch.where(positive, activations, 1).pow(power), 0)
+
+
+@final
+@dataclass(frozen=True)
+class SessionRecord:
+    """Who taught what, when, from how many images. Session 0 is the base session."""
+
+    number: int
+    when: str  # UTC, ISO 8601
+    who: str
+    images: Counts
+    note: str = ""
+
+    @property
+    def classes(self) -> tuple[Label, ...]:
+        """The classes that the session taught, or taught more about."""
+        return tuple(label for label, _ in self.images)
+
+
+@final
+@dataclass(frozen=True)
+class Event:
+    """A line of the log: a session was taught or undone, or a class forgotten."""
+
+    what: str  # "taught", "undone", "forgotten"
+    when: str
+    who: str
+    session: int | None
+    images: Counts
+    note: str = ""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class SessionRows:
+    """What one session taught: its record and a row for each of its classes."""
+
+    number: int
+    when: str
+    who: str
+    note: str
+    rows: ClassRows
+
+    @property
+    def record(self) -> SessionRecord:
+        """The session without its tensors."""
+        images = tuple(zip(self.rows.labels, self.rows.counts.tolist(), strict=True))
+        return SessionRecord(self.number, self.when, self.who, images, self.note)
+
+    def without(self, label: Label) -> SessionRows:
+        """Give the session as if it had not taught this class."""
+        keep = [row for row, name in enumerate(self.rows.labels) if name != label]
+        return replace(self, rows=self.rows.subset(keep))
+
+
+def replay(sessions: tuple[SessionRows, ...]) -> ClassRows:
+    """Give what is known after these sessions, the base session first."""
+    return reduce(ClassRows.updated, (session.rows for session in sessions))
+
+
+def now() -> str:
+    """Give the time as it is logged."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def teacher_name(taught_by: str | None) -> str:
+    """Give the teacher's name, by default that of the account."""
+    if taught_by is not None:
+        return taught_by
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a container without an account
+        return "unknown"

@@ -1,4 +1,4 @@
-"""The settings of a learner as checked values: `Settings` for people, and in it `Rules` for experiments."""
+"""The settings of a learner as checked values, and the ones that contradict each other or have no effect."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import numpy as np
 
 from masil.collapse import Embedding
 from masil.errors import InputError, NoEffectWarning, lookup
-from masil.learner.aims import AIMS, STRENGTHS
 
 if TYPE_CHECKING:
     from masil.learner.masil import Masil
@@ -22,35 +21,8 @@ FORMS = ("whitening", "linear")
 READINGS = ("posterior", "literal")
 SOLVERS = ("exact", "sgdr")
 CALIBRATIONS = ("concepts", "teen", "both")
-
-
-@final
-@dataclass(frozen=True)
-class Rules:
-    """How a class vector is made of shots and prior. Experiments vary it; the defaults are what people want."""
-
-    reading: str = "posterior"
-    solver: str = "exact"
-    calibration: str | None = "concepts"
-    teen: float = 0.3
-
-    def __post_init__(self) -> None:
-        lookup("reading of the fine-tuning loss", self.reading, dict.fromkeys(READINGS))
-        lookup("fine-tuning solver", self.solver, dict.fromkeys(SOLVERS))
-        if self.calibration is not None:
-            lookup("calibration", self.calibration, dict.fromkeys(CALIBRATIONS))
-        if not 0 <= self.teen <= 1:
-            raise InputError(f"TEEN's weight is {self.teen}, but must lie between 0 and 1.")
-
-    @property
-    def with_concepts(self) -> bool:
-        """Whether induced vectors take part."""
-        return self.calibration in ("concepts", "both")
-
-    @property
-    def with_teen(self) -> bool:
-        """Whether novel vectors are drawn to base vectors."""
-        return self.calibration in ("teen", "both")
+AIMS = {"accuracy": "over all classes, what the field ranks by", "harmonic": "mean of base and novel accuracy"}
+STRENGTHS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5)  # of balance, among which an aim chooses
 
 
 @final
@@ -63,13 +35,22 @@ class Settings:
     power: float = 0.5
     shrinkage: float | str = 1.0
     alpha: Alpha = "auto"
+    reading: str = "posterior"
+    solver: str = "exact"
+    calibration: str | None = "concepts"
+    teen: float = 0.3
     balance: float | None = None
     aim: str | None = None
     bias: float = 0.0
     seed: int = 0
-    rules: Rules = Rules()
 
     def __post_init__(self) -> None:
+        lookup("reading of the fine-tuning loss", self.reading, dict.fromkeys(READINGS))
+        lookup("fine-tuning solver", self.solver, dict.fromkeys(SOLVERS))
+        if self.calibration is not None:
+            lookup("calibration", self.calibration, dict.fromkeys(CALIBRATIONS))
+        if not 0 <= self.teen <= 1:
+            raise InputError(f"TEEN's weight is {self.teen}, but must lie between 0 and 1.")
         if not isinstance(self.concepts, int | np.integer) or self.concepts < 1:
             raise InputError(f"`concepts` is {self.concepts!r}; it must be a whole number >= 1.")
         if not isinstance(self.embedding, Embedding):
@@ -89,9 +70,19 @@ class Settings:
             raise InputError(f"α is {self.alpha!r}; it must be a number >= 0 (inf: concepts alone), or 'auto'.")
 
     @property
+    def with_concepts(self) -> bool:
+        """Whether induced vectors take part."""
+        return self.calibration in ("concepts", "both")
+
+    @property
+    def with_teen(self) -> bool:
+        """Whether novel vectors are drawn to base vectors."""
+        return self.calibration in ("teen", "both")
+
+    @property
     def measures_prior(self) -> bool:
         """Whether the base session has to measure how much to trust concepts."""
-        return self.alpha == "auto" and self.rules.with_concepts
+        return self.alpha == "auto" and self.with_concepts
 
     def strength(self, points: Mapping[str, float] | None) -> float:
         """Give the strength of balance: the one that was given, or that of these operating points which is aimed at."""
@@ -130,20 +121,27 @@ def read_settings(model: Masil, stacklevel: int = 2) -> Settings:
 
 def core_settings(model: Masil) -> Settings:
     """Give the parameters of a learner that the core depends on."""
-    params = model.get_params()
-    rules = Rules(**{field.name: params[field.name] for field in fields(Rules)})
-    return Settings(**{field.name: params[field.name] for field in fields(Settings)[:-1]}, rules=rules)
+    return Settings(**{field.name: getattr(model, field.name) for field in fields(Settings)})
+
+
+def refuse_aim_of_trained(aim: str | None) -> None:
+    """Refuse to choose a balance on classes that the backbone was trained on."""
+    if aim is not None:
+        raise InputError(
+            f"A balance for the aim '{aim}' is chosen on base classes that play novel, but this backbone was trained "
+            "on them, so that they are not new to it; on CIFAR-100 such a choice cost five points. Give "
+            "`balance` instead."
+        )
 
 
 def _without_effect(model: Masil, settings: Settings) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield parameters that nothing depends on, and why."""
-    rules = settings.rules
-    if not rules.with_concepts:
-        yield ("alpha", "reading", "solver"), f"with calibration={rules.calibration!r} concepts take no part"
+    if not settings.with_concepts:
+        yield ("alpha", "reading", "solver"), f"with calibration={settings.calibration!r} concepts take no part"
     elif settings.alpha != "auto" and math.isinf(settings.alpha):
         yield ("reading", "solver"), "with alpha=inf class vectors are made of concepts alone"
-    if not rules.with_teen:
-        yield ("teen",), f"with calibration={rules.calibration!r} novel vectors are not drawn to base ones"
+    if not settings.with_teen:
+        yield ("teen",), f"with calibration={settings.calibration!r} novel vectors are not drawn to base ones"
     if settings.embedding != "whitening":
         yield ("shrinkage",), "it is whitening's, and `embedding` is another"
     if not model.crops:

@@ -14,16 +14,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, final
 
-import torch
 from torch import Tensor
 
 from masil.errors import InputError, NoEffectWarning, lookup
-from masil.learner.labelled import read_base_session
+from masil.learner.encoder import read_base_session
 from masil.learner.masil import Masil
-from masil.learner.rehearsal import play_novel
+from masil.learner.rehearsal import judge, play_novel, true_columns
 from masil.learner.settings import Alpha
 from masil.progress import track
-from masil.protocol import Play, divide, harmonic_mean
+from masil.protocol import divide
 
 MEASURES = ("harmonic_mean", "accuracy")
 SHRINKAGES: Sequence[float | str] = (0.3, 1.0, 3.0)
@@ -114,27 +113,30 @@ def tune(
         )
     data = read_base_session(model, images, labels)
     shrinkages = _tried("shrinkage", shrinkage, SHRINKAGES, model, model.embedding == "whitening")
-    alphas = _tried("alpha", alpha, ALPHAS, model, data.settings.rules.with_concepts)
+    alphas = _tried("alpha", alpha, ALPHAS, model, data.settings.with_concepts)
     divisions = [divide(data.shots.codes, shots, novel, seed + number) for number in range(plays)]
     counts = tuple(dict.fromkeys(concepts or (model.concepts,)))
     sums: dict[tuple[Any, ...], Tensor] = {}
     for play, count in track(list(itertools.product(divisions, counts)), "Playing novel classes"):
         tried = replace(data.settings, concepts=count, alpha="auto" if "auto" in alphas else alphas[0], bias=0.0)
+        columns = true_columns(data, play)
         for settings, scores in play_novel(data, play, tried, shrinkages, alphas=alphas):
             for b in bias:
                 key = (settings.shrinkage, count, settings.alpha, b)
-                sums[key] = sums.get(key, 0) + _judge(scores.values, data.shots.codes, play, b)
+                biased = scores.values.clone()
+                biased[:, : len(play.base)] -= b
+                sums[key] = sums.get(key, 0) + judge(biased, columns, len(play.base))
     trials = [Trial(*key, *(total / plays).tolist()) for key, total in sums.items()]
     best = max(trials, key=lambda trial: float(getattr(trial, measure)))
     for changed in _one_at_a_time(varied or {}, model, best):
         other = Masil(**{**model.get_params(), **best.parameters, **changed})
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NoEffectWarning)  # without concepts, say, α has none
-            found = tune(
+            tuned = tune(
                 images, labels, other, shots=shots, novel=novel, plays=plays, seed=seed,
                 shrinkage=(other.shrinkage,), alpha=(other.alpha,), bias=(other.bias,),
             )  # fmt: skip
-        trials += [replace(trial, changed=changed) for trial in found.trials]
+        trials += [replace(trial, changed=changed) for trial in tuned.trials]
     trials.sort(key=lambda trial: -getattr(trial, measure))
     return Tuned(trials[0].parameters, tuple(trials), measure, plays)
 
@@ -159,14 +161,3 @@ def _tried(name: str, given: Sequence[Any] | None, usual: Sequence[Any], model: 
         text = f"`{name}` is not tried: with this model's embedding and calibration it has no effect."
         warnings.warn(text, NoEffectWarning, stacklevel=3)
     return (getattr(model, name),)
-
-
-def _judge(scores: Tensor, codes: Tensor, play: Play, bias: float) -> Tensor:
-    """Give accuracy, base, novel and their harmonic mean [4]."""
-    k = len(play.base)
-    predicted = torch.tensor([*play.base, *play.novel])[torch.cat([scores[:, :k] - bias, scores[:, k:]], 1).argmax(1)]
-    truth = codes[play.test]
-    right = (predicted == truth).double()
-    old = torch.isin(truth, torch.tensor(play.base))
-    base, novel = float(right[old].mean()), float(right[~old].mean())
-    return torch.tensor([float(right.mean()), base, novel, harmonic_mean(base, novel)], dtype=torch.float64)

@@ -25,12 +25,12 @@ from torch import Tensor
 
 from masil.collapse import Embedding, class_means
 from masil.learner.calibration import mean_pair_cosine
-from masil.learner.rows import unit
+from masil.learner.rows import Shots, unit
 from masil.protocol import class_folds, some_of_each
 
 NEXT_CLASSES = 5  # after the nearest, that say whether all are alike
 SHOTS = 5  # of the classes that stand in for novel ones
-FOLDS = 3  # of the base classes
+FOLDS = 3  # of the base classes, each of which g is learnt without
 REJECTION_RATE = 0.6  # of images never taught that are to be called unknown: more often than not, with a margin
 MIN_IMAGES = 10  # of either kind; below, there is nothing to learn from
 
@@ -71,64 +71,42 @@ def tightness(means: Tensor, counts: Tensor) -> Tensor:
     return ((above + mean_pair_cosine(means, counts)) / counts).clamp(0, 1).sqrt()
 
 
-def detector_folds(codes: Tensor, generator: torch.Generator) -> tuple[Tensor, ...]:
-    """Divide the classes into the folds that g is learnt without."""
-    return class_folds(codes, FOLDS, generator)
-
-
 @torch.no_grad()
 def fit_detector(
-    x: Tensor,
-    codes: Tensor,
-    held: Tensor,
-    make: Callable[[Tensor], Embedding],
-    *,
-    class_vectors: Tensor | None,
-    seed: int,
+    base_shots: Shots, held: Tensor, make: Callable[[Tensor], Embedding], *, class_vectors: Tensor | None, seed: int
 ) -> UnknownDetector | None:
-    """Fit on x = a^p [n d] of classes 0 … k − 1, of which `held` bool [n] are not learnt from; None if too few.
+    """Fit on the images of the base session, of which `held` bool [n] are not learnt from; None if too few.
 
     `make` learns g from some of the rows, bool [n]. `class_vectors` [k d'] are the base classes', where they are not
     their means. A g that was trained on all base classes knows those that play never taught, too, and then the figures
     flatter it.
     """
-    k = int(codes.max()) + 1
+    codes, k = base_shots.codes, len(base_shots.labels)
     generator = torch.Generator().manual_seed(seed)
     taught, never = [torch.empty(0, 4)], [torch.empty(0, 4)]
-    for fold in detector_folds(codes, generator):
+    for fold in class_folds(codes, FOLDS, generator):
         base = torch.ones(k, dtype=torch.bool)
         base[fold] = False
         rows = base[codes] & ~held
         if int(base.sum()) < 2 or int(torch.bincount(codes[rows]).max()) < 2:
             return None
-        raw = make(rows).transform(x)
+        raw = make(rows).transform(base_shots.x)
         h, lengths = unit(raw), raw.norm(dim=1)
         shots = some_of_each(codes, lambda _: SHOTS, generator, ~base[codes] & ~held)
         halves = fold.tensor_split(2)
         for few, away in (halves, halves[::-1]):
             known = base.clone()
             known[few] = True
-            w = None if class_vectors is None else (base[known], unit(class_vectors)[base])
-            vectors, tight = _vectors(h, codes, (rows | shots) & known[codes], known, given=w)
+            learnt = (rows | shots) & known[codes]
+            class_index = (known.cumsum(0) - 1)[codes[learnt]]  # among the known classes
+            means = class_means(h[learnt], class_index)
+            vectors, tight = unit(means), tightness(means, torch.bincount(class_index))
+            if class_vectors is not None:
+                vectors[base[known]] = unit(class_vectors)[base]
             for kind, asked in ((taught, held & known[codes]), (never, torch.isin(codes, away))):
                 kind.append(evidence(h[asked] @ vectors.T, lengths[asked], tight))
     images = min(sum(map(len, taught)), sum(map(len, never)))
     return None if images < MIN_IMAGES else _logistic(torch.cat(taught), torch.cat(never))
-
-
-def _vectors(
-    h: Tensor, codes: Tensor, learnt: Tensor, known: Tensor, *, given: tuple[Tensor, Tensor] | None
-) -> tuple[Tensor, Tensor]:
-    """Give vectors and tightness of the classes `known` [k], made of the embeddings h [n d'] of the images `learnt`.
-
-    `given` are unit vectors that are not means, and a mask of the known classes that have them.
-    """
-    class_index = (known.cumsum(0) - 1)[codes[learnt]]
-    means = class_means(h[learnt], class_index)
-    w = unit(means)
-    if given is not None:
-        w[given[0]] = given[1]
-    return w, tightness(means, torch.bincount(class_index))
 
 
 def _logistic(taught: Tensor, never: Tensor) -> UnknownDetector:

@@ -12,7 +12,6 @@ from PIL import Image
 from torch import Tensor
 
 from masil import __version__
-from masil.data import Images
 from masil.errors import InputError
 from masil.learner import Masil
 from masil.studio import schemas
@@ -24,12 +23,13 @@ NOBODY = "studio"  # who teaches where nobody says who
 _BIDI = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")  # make a name look like another
 
 
-def predict(model: Masil, photos: Images, top: int) -> schemas.Predictions:
+def predict(served: ServedModel, uploads: Sequence[Upload], top: int, limits: Limits) -> schemas.Predictions:
     """Give the `top` most probable classes of each photo, and whether it is of any class that was taught."""
+    model, photos = served.model, decode_uploads(uploads, served.framing, limits)
     start = time.perf_counter()
     predictions = []
     for position, answer in enumerate(model.answer(photos).ranked(top)):
-        shares = [schemas.Share(label=str(each.label), probability=min(each.probability, 1.0)) for each in answer.top]
+        shares = [schemas.Share(label=str(best.label), probability=min(best.probability, 1.0)) for best in answer.top]
         predictions.append(
             schemas.Prediction(
                 image=photos.name(position), label=shares[0].label, confidence=shares[0].probability,
@@ -48,8 +48,8 @@ def learn(
     if not update:
         served.model.refuse_known([label])  # before any photo is decoded
     photos = without_copies(decode_uploads(uploads, served.framing, limits))
-    labels, who = [label] * len(photos), taught_by.strip() or NOBODY
-    model, taught = served.change(lambda model: model.teach(photos, labels, update=update, taught_by=who))
+    labels = [label] * len(photos)
+    model, taught = served.change(lambda model: model.teach(photos, labels, update=update, taught_by=_who(taught_by)))
     (new,) = taught.classes
     return schemas.Learnt(
         revision=len(model.log_),
@@ -62,8 +62,9 @@ def learn(
     )
 
 
-def explain(model: Masil, photo: Images, count: int) -> schemas.Why:
+def explain(served: ServedModel, upload: Upload, count: int, limits: Limits) -> schemas.Why:
     """Say which concepts spoke for the class, where they lie, and which spoke for the runner-up."""
+    model, photo = served.model, decode_uploads([upload], served.framing, limits)
     start = time.perf_counter()
     told = model.explain(photo, count)
     assert told.heat is not None
@@ -84,7 +85,7 @@ def explain(model: Masil, photo: Images, count: int) -> schemas.Why:
         runner_up=None if told.runner_up is None else str(told.runner_up),
         difference=told.difference,
         evidence=evidence,
-        others=float(told.contributions.sum()) - sum(each.contribution for each in evidence),
+        others=float(told.contributions.sum()) - sum(share.contribution for share in evidence),
         rest=told.rest,
         offset=told.offset,
         framed=framed_url(told.pixels),
@@ -99,7 +100,7 @@ def undo(served: ServedModel, expected: int | None, by: str | None) -> schemas.U
         last = model.sessions_[-1].number
         if expected is not None and expected != last:
             raise RefusedError(409, f"Session {expected} is not the last one, that is {last}; nothing was undone.")
-        dropped = model.undo(by=(by or "").strip() or NOBODY)
+        dropped = model.undo(by=_who(by))
         return schemas.Undone(revision=len(model.log_), session=schemas.Session.model_validate(dropped))
 
     return served.change(step)[1]
@@ -111,7 +112,7 @@ def forget(served: ServedModel, name: str, by: str | None) -> schemas.Forgotten:
     def step(model: Masil) -> schemas.Forgotten:
         label = _label(name, model)
         try:
-            model.forget(label, by=(by or "").strip() or NOBODY)
+            model.forget(label, by=_who(by))
         except InputError as error:
             raise RefusedError(409 if label in model.memory_.labels else 404, str(error)) from error
         return schemas.Forgotten(revision=len(model.log_), label=name)
@@ -145,6 +146,10 @@ def _label(name: str, model: Masil) -> str | int:
     if not name.lstrip("-").isdecimal():
         raise InputError(f"This model names its classes by whole numbers, so {name!r} cannot be one.")
     return int(name)
+
+
+def _who(name: str | None) -> str:
+    return (name or "").strip() or NOBODY
 
 
 def _since(start: float) -> float:

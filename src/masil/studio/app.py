@@ -22,7 +22,6 @@ from masil.studio.metrics import TYPE, Metrics
 from masil.studio.request_guard import AccessPolicy, Limits, RequestGuard, status_of
 from masil.studio.schemas import Card, Forgotten, Health, Learnt, Predictions, Problem, Undo, Undone, Why
 from masil.studio.served_model import ServedModel, WorkQueue
-from masil.studio.uploads import decode_uploads
 
 _LOG = logging.getLogger(__name__)
 _METRICS: dict[int | str, dict[str, Any]] = {200: {"content": {TYPE: {"schema": {"type": "string"}}}}}
@@ -61,43 +60,32 @@ def create_app(
     _tell_errors(app)
     # For the document only: the guard checks the token.
     security = [] if access.token is None else [Depends(HTTPBearer(auto_error=False))]
-    app.include_router(_asking(served, queue, limits), dependencies=security)
-    app.include_router(_teaching(served, queue, limits), dependencies=security)
-    app.include_router(_watching(served, metrics, limits), dependencies=security)
-    app.include_router(_open())
+    app.include_router(_for_users(served, queue, metrics, limits), dependencies=security)
+    app.include_router(_for_everybody())
     return RequestGuard(app, access, limits, metrics)
 
 
-def _asking(served: ServedModel, queue: WorkQueue, limits: Limits) -> APIRouter:
-    router = APIRouter(prefix="/api", tags=["ask"])
+def _for_users(served: ServedModel, queue: WorkQueue, metrics: Metrics, limits: Limits) -> APIRouter:
+    """Give the routes that need the token, where there is one."""
+    router = APIRouter(prefix="/api")
 
-    @router.post("/predict")
+    @router.post("/predict", tags=["ask"])
     async def predict(
         images: Annotated[list[UploadFile], IMAGES], top: Annotated[int, Form(ge=1, le=50)] = 5
     ) -> Predictions:
         """Give the most probable classes of each image."""
         uploads = await _read(images)
-        return await queue.read(
-            lambda: actions.predict(served.model, decode_uploads(uploads, served.framing, limits), top)
-        )
+        return await queue.read(lambda: actions.predict(served, uploads, top, limits))
 
-    @router.post("/explain")
+    @router.post("/explain", tags=["ask"])
     async def explain(
         image: Annotated[UploadFile, IMAGES], concepts: Annotated[int, Form(ge=1, le=len(COLOURS))] = 3
     ) -> Why:
         """Say which concepts spoke for the class of an image against the runner-up, and where they lie."""
-        uploads = await _read([image])
-        return await queue.read(
-            lambda: actions.explain(served.model, decode_uploads(uploads, served.framing, limits), concepts)
-        )
+        (upload,) = await _read([image])
+        return await queue.read(lambda: actions.explain(served, upload, concepts, limits))
 
-    return router
-
-
-def _teaching(served: ServedModel, queue: WorkQueue, limits: Limits) -> APIRouter:
-    router = APIRouter(prefix="/api", tags=["teach"])
-
-    @router.post("/learn")
+    @router.post("/learn", tags=["teach"])
     async def learn(
         name: Annotated[str, Form(description="Of the class.")],
         images: Annotated[list[UploadFile], IMAGES],
@@ -110,29 +98,23 @@ def _teaching(served: ServedModel, queue: WorkQueue, limits: Limits) -> APIRoute
             lambda: actions.learn(served, uploads, name, taught_by=taught_by, update=update, limits=limits)
         )
 
-    @router.post("/undo")
+    @router.post("/undo", tags=["teach"])
     async def undo(wish: Annotated[Undo | None, Body()] = None) -> Undone:
         """Take back the last session as if it had not been."""
         meant = wish or Undo()
         return await queue.change(partial(actions.undo, served, meant.session, meant.by))
 
-    @router.delete("/classes/{name:path}")
+    @router.delete("/classes/{name:path}", tags=["teach"])
     async def forget(name: str, by: Annotated[str | None, BY] = None) -> Forgotten:
         """Erase a class from every session. This cannot be undone."""
         return await queue.change(partial(actions.forget, served, name, by))
 
-    return router
-
-
-def _watching(served: ServedModel, metrics: Metrics, limits: Limits) -> APIRouter:
-    router = APIRouter(prefix="/api", tags=["model"])
-
-    @router.get("/info")
+    @router.get("/info", tags=["model"])
     def info() -> Card:
         """Give the model card: classes, sessions, memory, and the log."""
         return actions.card(served.model, served.path.name, limits)
 
-    @router.get("/metrics", response_class=Response, responses=_METRICS)
+    @router.get("/metrics", tags=["model"], response_class=Response, responses=_METRICS)
     def read_metrics() -> Response:
         """Give counts and times as Prometheus reads them."""
         return Response(metrics.text(served.model), headers={"content-type": TYPE})
@@ -140,7 +122,8 @@ def _watching(served: ServedModel, metrics: Metrics, limits: Limits) -> APIRoute
     return router
 
 
-def _open() -> APIRouter:
+def _for_everybody() -> APIRouter:
+    """Give the page, which asks for the token itself, and whether the studio answers."""
     router = APIRouter()
 
     @router.get("/api/health", tags=["model"])

@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import hmac
 import ipaddress
-import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import final
 from urllib.parse import urlsplit
 
+from starlette.datastructures import MutableHeaders
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from masil.errors import DataError, DeviceError, InputError, MasilError, StorageError, UnknownNameError
@@ -152,9 +153,7 @@ class RequestGuard:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 cache = "no-store" if scope["path"].startswith("/api/") else "no-cache"
-                added = {**SECURITY_HEADERS, "cache-control": cache}.items()
-                safe = [(name.encode(), value.encode()) for name, value in added]
-                message = {**message, "headers": [*message.get("headers", []), *safe]}
+                MutableHeaders(scope=message).update({**SECURITY_HEADERS, "cache-control": cache})
             await send(message)
 
         try:
@@ -163,7 +162,7 @@ class RequestGuard:
             await self._read(body, headers.get("content-length", ""), receive)
             await self.app(scope, body.replay(receive), send_with_headers)
         except RefusedError as refusal:
-            await _refuse(refusal, send_with_headers)
+            await _answer(refusal)(scope, receive, send_with_headers)
         except _GoneError:
             status = 499
         finally:
@@ -242,12 +241,8 @@ def _host_name(host: str) -> str | None:
     return parts.hostname if parts.netloc == host and "@" not in host else None
 
 
-async def _refuse(refusal: RefusedError, send: Send) -> None:
-    body = json.dumps({"error": str(refusal)}, ensure_ascii=False).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    if refusal.status == 401:
-        headers.append((b"www-authenticate", b"Bearer"))
+def _answer(refusal: RefusedError) -> JSONResponse:
+    headers = {"www-authenticate": "Bearer"} if refusal.status == 401 else {}
     if refusal.status in (408, 413):
-        headers.append((b"connection", b"close"))  # the rest of the request is not waited for
-    await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+        headers["connection"] = "close"  # the rest of the request is not waited for
+    return JSONResponse({"error": str(refusal)}, refusal.status, headers)

@@ -37,9 +37,7 @@ class Prediction(Schema):
     label: str
     confidence: float = Field(ge=0, le=1)
     known: float | None = Field(
-        ge=0,
-        le=1,
-        description="Probability, at even odds, that its class was taught; null if the model cannot tell.",
+        ge=0, le=1, description="Probability, at even odds, that its class was taught; null if the model cannot tell."
     )
     unknown: bool | None = Field(description="Whether `known` is so low that the answer is: never taught.")
     top: list[Share]
