@@ -107,8 +107,8 @@ def plan_reproduction(parts: Iterable[str], budget: Budget, out: Path, only: Seq
     for part in parts:
         protocols, methods = lookup("part of the paper", part, PARTS)
         rows |= dict.fromkeys((protocol, method) for protocol in protocols for method in methods)
-    for protocol in only:
-        lookup("data set in these parts of the paper", protocol, {name: name for name, _ in rows})
+    for asked in only:
+        lookup("data set in these parts of the paper", asked, {name: name for name, _ in rows})
     rows = {row: None for row in rows if not only or row[0] in only}
     planned: dict[str, BaseSession] = {}
     for name, method in rows:

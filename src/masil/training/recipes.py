@@ -34,14 +34,10 @@ _PAPERS = {
 # The same loss and augmentation for less time, small images first: minutes at half width, or at most 2.5 hours, on two
 # cores. Plain SGD learns next to nothing in so few epochs (docs/experiments.md), so Muon takes its place. CUB-200 keeps
 # its width, at which the ImageNet weights are, and only its last two stages are trained.
-_BRIEF = {
-    "batch": 512,
-    "sgd": Sgd(lr=0.1),
-    "muon": MuonSettings(lr=0.06),
-    "schedule": Schedule(shape="linear", warmup=0.05),
-}
-_BRIEF_CIFAR = replace(_PAPERS["cifar100"], **_BRIEF)
-_BRIEF_MINI = replace(_PAPERS["miniimagenet"], **_BRIEF)
+_BRIEF_CIFAR = replace(
+    _PAPER, sgd=Sgd(lr=0.1), muon=MuonSettings(lr=0.06), schedule=Schedule(shape="linear", warmup=0.05)
+)
+_BRIEF_MINI = replace(_BRIEF_CIFAR, backbone="resnet18", framing=(84, 84))
 _BRIEF_CUB = replace(
     _PAPERS["cub200"],
     batch=32,
