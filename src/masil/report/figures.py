@@ -186,32 +186,23 @@ def confusion(counts: ArrayLike) -> Figure:
 
 
 def _lines(axis: Axes, curves: Sequence[Curve]) -> None:
-    """Draw curves with the looks of their kinds."""
-    others = [curve for curve in curves if curve.kind == "background"]
-    published = [curve for curve in curves if curve.kind == "published"]
-    for index, curve in enumerate(curve for curve in curves if curve.kind == "measured"):
-        sessions, values = _by_session(curve)
-        style, centre = look(index), values.mean(0)
-        if len(values) > 1:
-            spread = values.std(0, ddof=1)
-            axis.fill_between(sessions, centre - spread, centre + spread, color=style["color"], alpha=0.2, linewidth=0)
-        axis.plot(sessions, centre, label=curve.label, **style)
-    for index, curve in enumerate(published):
-        sessions, values = _by_session(curve)
-        thin: dict[str, Any] = {"color": INK, "linewidth": 1.1, "markerfacecolor": PAPER, "markersize": 4}
-        dashes = (0, (1, 1.4)) if index % 2 else (0, (4, 2))
-        marker = look(index)["marker"]
-        axis.plot(sessions, values.mean(0), label=curve.label, linestyle=dashes, marker=marker, **thin)
-    for index, curve in enumerate(others):
-        sessions, values = _by_session(curve)
-        label = _others(len(others)) if index == 0 else "_"  # matplotlib leaves such a label out of the legend
-        axis.plot(sessions, values.mean(0), label=label, color=FAINT, linewidth=1, zorder=1)
+    """Draw curves with the looks of their kinds, those in the background last."""
+    for kind in ("measured", "published", "background"):
+        alike = [curve for curve in curves if curve.kind == kind]
+        for index, curve in enumerate(alike):
+            values = np.array(curve.draws, dtype=float)  # None becomes NaN
+            sessions, centre, style = np.arange(values.shape[1]), values.mean(0), look(index) | {"label": curve.label}
+            if kind == "published":
+                style |= {"color": INK, "linewidth": 1.1, "markerfacecolor": PAPER, "markersize": 4}
+                style["linestyle"] = (0, (1, 1.4)) if index % 2 else (0, (4, 2))
+            elif kind == "background":  # matplotlib leaves a label "_" out of the legend
+                label = "_" if index else _others(len(alike))
+                style = {"label": label, "color": FAINT, "linewidth": 1, "zorder": 1}
+            elif len(values) > 1:
+                band = values.std(0, ddof=1)
+                axis.fill_between(sessions, centre - band, centre + band, color=style["color"], alpha=0.2, linewidth=0)
+            axis.plot(sessions, centre, **style)
     _whole_numbers(axis)
-
-
-def _by_session(curve: Curve) -> tuple[np.ndarray, np.ndarray]:
-    values = np.array([[np.nan if v is None else v for v in draw] for draw in curve.draws], dtype=float)
-    return np.arange(values.shape[1]), values
 
 
 def _others(count: int) -> str:
