@@ -235,7 +235,7 @@ def read_cell(file: Path) -> CellRecord | None:
 
 
 def plain(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Keep the values that JSON knows, and say the others."""
+    """Give values as JSON keeps them; those that it does not know become text."""
     return {name: _plain(value) for name, value in sorted(parameters.items())}
 
 

@@ -104,7 +104,7 @@ class RunView:
             )
 
     def _gathered(self) -> RunRecord:
-        """Put the run together; at least one cell is known."""
+        """Make the run of the cells that are known, at least one."""
         records = sorted(self.known.values(), key=lambda record: -1 if record.draw.draw is None else record.draw.draw)
         inputs = records[0].inputs
         draws = tuple(record.draw for record in records)

@@ -52,7 +52,7 @@ class Point:
     background: bool = False
 
 
-@styled
+@styled()
 def accuracy_by_session(curves: Sequence[Curve]) -> Figure:
     """Draw accuracy over all classes seen so far, one line a run, a band of one standard deviation over draws."""
     figure, ((axis,),) = panels(1, 1, (7.2, max(3.9, _height(curves))))
@@ -69,7 +69,7 @@ def accuracy_by_session(curves: Sequence[Curve]) -> Figure:
     return figure
 
 
-@styled
+@styled()
 def base_and_novel(by_kind: Mapping[str, Sequence[Curve]]) -> Figure:
     """Draw one panel a kind of accuracy ("base", "novel", "harmonic mean") with the same lines in each."""
     curves = next(iter(by_kind.values()))
@@ -83,7 +83,7 @@ def base_and_novel(by_kind: Mapping[str, Sequence[Curve]]) -> Figure:
     return figure
 
 
-@styled
+@styled()
 def accuracy_by_time(points: Sequence[Point]) -> Figure:
     """Draw accuracy after the last session against the time spent in learning, on a logarithmic axis."""
     from matplotlib.ticker import LogFormatter
@@ -109,7 +109,7 @@ def accuracy_by_time(points: Sequence[Point]) -> Figure:
     return figure
 
 
-@styled
+@styled()
 def cosines_by_session(runs: Mapping[str, Cosines], looks: Sequence[int] | None = None) -> Figure:
     """Draw the average cosine of class means to class vectors: Avg_{k≠k'} h_k·w_k' above, and own classes below.
 
@@ -131,7 +131,7 @@ def cosines_by_session(runs: Mapping[str, Cosines], looks: Sequence[int] | None 
     return figure
 
 
-@styled
+@styled()
 def collapse_by_epoch(history: Sequence[Mapping[str, Any]]) -> Figure:
     """Draw NC1–NC4 over the epochs of a base session, from the rows of its history.json."""
     from matplotlib.ticker import LogFormatter
@@ -158,7 +158,7 @@ def collapse_by_epoch(history: Sequence[Mapping[str, Any]]) -> Figure:
     return figure
 
 
-@styled
+@styled()
 def confusion(counts: ArrayLike) -> Figure:
     """Draw where test images go [s s], in per cent of each row: the session of the true class against the predicted."""
     matrix = np.asarray(counts, dtype=float)

@@ -1,4 +1,4 @@
-"""One table a base session: every method on it, over draws and on the standard shots, with what it keeps and costs."""
+"""A table for each base session: every method on it, on draws and the standard shots, what it keeps and costs."""
 
 from collections.abc import Callable, Iterable, Sequence
 

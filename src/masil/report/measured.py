@@ -62,7 +62,7 @@ def draws_of(record: RunRecord) -> str:
 
 
 def budget_of(records: Iterable[RunRecord]) -> str:
-    """Say how long the base session of runs was trained, where it was and they know."""
+    """Say how many epochs the base session of runs was trained, where they know."""
     epochs = {len(record.extras["history"]) for record in records if record.extras.get("history")}
     return ", ".join(f"{count} epochs" for count in sorted(epochs))
 

@@ -22,7 +22,7 @@ SPECIAL = {
 
 
 def markdown_table(table: Table) -> str:
-    """Give one aligned table a group, so that published and measured rows never share a column; the best in bold."""
+    """Give an aligned table for each group, so that published and measured rows share no column; the best is bold."""
     blocks = [f"**{escaped(table.title)}**"]
     for group in table.groups:
         blocks += [f"*{escaped(group.title)}*", _markdown_group(table, group)]
@@ -103,7 +103,7 @@ def html_table(table: Table) -> str:
 
 
 def latex_table(table: Table) -> str:
-    """Give a `table*` a group, with shared headings over a rule, made narrower where it is wider than the page.
+    """Give a `table*` for each group, with shared headings over a rule; one wider than the page is made to fit.
 
     The document needs booktabs and graphicx.
     """

@@ -100,7 +100,7 @@ class Table:
     notes: tuple[str, ...] = ()
 
     def headings(self) -> list[str]:
-        """Give a heading a column that stands alone: with its shared heading only where names repeat."""
+        """Give each column one heading: its name, after the heading it shares with others where names repeat."""
         names = [column.name for column in self.columns]
         if len(set(names)) == len(names):
             return names

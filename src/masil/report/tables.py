@@ -63,7 +63,7 @@ def session_table(protocol: str, records: Iterable[RunRecord], ours: str = OURS)
 def _measured(
     records: Sequence[RunRecord], columns: Sequence[Column], row: Callable[[RunRecord, Sequence[RunRecord]], Row]
 ) -> list[Group]:
-    """Give a group a setting; where there is no run, one that says so."""
+    """Give a group for each setting; where there is no run, one that says so."""
     settings = grouped(records, setting_of)
     return [
         Group(f"{MEASURED}: {setting}", ranked(columns, [row(run, runs) for run in runs]))
