@@ -31,7 +31,7 @@ from typing import Any
 
 import numpy as np
 
-from concepts_peers import EXACT, NMF, NNLS, Array
+from concepts_peers import EXACT, NMF, NNLS, Array, objective
 
 KKT = 1e-5
 
@@ -78,12 +78,6 @@ def given(file: Path, folder: Path) -> Path:
     target = folder / "given.npy"
     np.save(target, next(iter(load_file(file).values())))
     return target
-
-
-def objective(A: Array, P: Array, Q: Array) -> float:
-    """½‖A − PQ‖² in double precision."""
-    rows = range(0, len(A), 1 << 14)
-    return sum(0.5 * float(np.square(A[r : r + (1 << 14)] - P[r : r + (1 << 14)] @ Q, dtype=float).sum()) for r in rows)
 
 
 def kkt_residual(A: Array, P: Array, Q: Array) -> float:
@@ -159,11 +153,13 @@ def child(task: dict[str, Any]) -> dict[str, Any]:
     budget = task.get("budget", 0.0)
     if task["kind"] == "nmf":
         found = reach(
-            lambda k: call(A, extra, k), lambda f: objective(A, *f), task.get("goal", 0), task["limit"], budget
+            lambda k: call(A, extra, k), lambda f: objective(A, *f), task.get("goal", 0), task["limit"], budget=budget
         )
     else:
         budget = 0.0 if task["name"] in EXACT else budget
-        found = reach(lambda k: call(A, extra, k), lambda P: kkt_residual(A, P, extra), KKT, task["limit"], budget)
+        found = reach(
+            lambda k: call(A, extra, k), lambda P: kkt_residual(A, P, extra), KKT, task["limit"], budget=budget
+        )
     if task["kind"] == "nnls" and task["name"] in EXACT:
         found["iterations"] = "-"
     return found | {"memory": peak_memory() - before}
@@ -301,10 +297,10 @@ def main() -> None:
         source = options.activations or options.data or "stand-in"
         print(f"{source}: {rows} rows, {v} concepts, {options.threads} threads on {os.cpu_count()} processors")
         if "nnls" not in options.skip:
-            results["nnls"] = compare_nnls(file, min(rows, 10_000), v, folder, options.only)
+            results["nnls"] = compare_nnls(file, min(rows, 10_000), v, folder, only=options.only)
             table(f"NNLS of {min(rows, 10_000)} rows to a KKT residual of {KKT:g}", results["nnls"], "residual")
         if "nmf" not in options.skip:
-            results["nmf"] = compare_nmf(file, rows, v, options.iterations, options.only)
+            results["nmf"] = compare_nmf(file, rows, v, options.iterations, only=options.only)
             goal = f"scikit-learn's objective after {options.iterations} iterations"
             table(f"NMF of {rows} rows to {goal}", results["nmf"], "objective")
         if options.scaling:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
-from concepts_peers import NMF, NNLS, Array, Factorise
+from concepts_peers import NMF, NNLS, Array, Factorise, objective
 from masil.concepts import NMFConvergenceWarning, nmf, nnls
 from masil.hardware import one_thread
 
@@ -58,11 +58,6 @@ def busy_processes(count: int = 2) -> Iterator[None]:
         for other in others:
             other.kill()
             other.wait()
-
-
-def objective(A: Array, P: Array, Q: Array) -> float:
-    """½‖A − PQ‖² in double precision."""
-    return 0.5 * float(np.square(A - P @ Q, dtype=float).sum())
 
 
 def easy() -> dict[str, float]:

@@ -17,6 +17,12 @@ Factorise = Callable[[Array, int, int], tuple[Array, Array]]  # A, v, iterations
 Solve = Callable[[Array, Array, int], Array]  # A, Q, iterations -> P
 
 
+def objective(A: Array, P: Array, Q: Array) -> float:
+    """½‖A − PQ‖² in double precision."""
+    rows = range(0, len(A), 1 << 14)
+    return sum(0.5 * float(np.square(A[r : r + (1 << 14)] - P[r : r + (1 << 14)] @ Q, dtype=float).sum()) for r in rows)
+
+
 def bare(name: str) -> None:
     """Let parts of a package be imported without its own __init__, which may ask for much that the parts do not use."""
     if name in sys.modules:

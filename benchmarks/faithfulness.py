@@ -95,7 +95,7 @@ def main() -> None:
     areas: dict[str, dict[str, list[float]]] = {}
     for place in track(order[: chosen.images].tolist(), "Explaining"):
         pixels = session.test.load([place], backbone.framing)[0]
-        maps, own = heat_maps(model, backbone, pixels, engine.run(pixels[None])[0], chosen.seed + place)
+        maps, own = heat_maps(model, backbone, pixels, engine.run(pixels[None])[0], seed=chosen.seed + place)
         for name, heat in maps.items():
             lines = curves(pixels, heat, lambda x, k=own: model.answer(engine.run(x)).probabilities[:, k])
             for kind, line in zip(("deletion", "insertion"), lines, strict=True):

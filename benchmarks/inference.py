@@ -20,14 +20,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from masil.backbones import Backbone, create, open_engine, stream
+from masil.backbones import Backbone, Engine, create, open_engine, stream
 from masil.data import Images, file_images
 from masil.hardware import cpu_model, usable_cores
 from masil.storage import write_json
 
 EAGER_BATCH, BATCH = 32, 64
 GOAL_ENGINE, GOAL_PIPELINE = 4.0, 0.85
+Ways = dict[str, tuple[Callable[[], object], int]]  # what is timed, and how many images it takes
 
 
 def timed(work: Callable[[], object], n: int) -> tuple[float, float]:
@@ -37,6 +39,37 @@ def timed(work: Callable[[], object], n: int) -> tuple[float, float]:
     return n / (time.perf_counter() - wall), 1e3 * (time.process_time() - busy) / n
 
 
+def in_turn(ways: Ways, rounds: int) -> list[dict[str, tuple[float, float]]]:
+    """Time all ways, `rounds` times in turn, each warmed up once."""
+    for work, _ in ways.values():
+        work()
+    return [{name: timed(work, count) for name, (work, count) in ways.items()} for _ in range(rounds)]
+
+
+def without_files(backbone: Backbone, engine: Engine, pixels: Tensor) -> Ways:
+    """Give the ways that begin with decoded pixels: the eager one, on the first of them, and the engine."""
+    few = pixels[: 2 * EAGER_BATCH]
+
+    @torch.inference_mode()
+    def eager() -> None:
+        for part in few.split(EAGER_BATCH):
+            backbone(backbone.preprocess(part))
+
+    return {
+        "eager": (eager, len(few)),
+        "engine": (lambda: [engine.run(part) for part in pixels.split(BATCH)], len(pixels)),
+    }
+
+
+def machine() -> dict[str, Any]:
+    """Say what the figures were measured on, and how busy it is."""
+    return {
+        "machine": {"processor": cpu_model(), "cores": usable_cores(), "system": platform.platform()},
+        "torch": torch.__version__,
+        "load_average": list(os.getloadavg()) if hasattr(os, "getloadavg") else None,
+    }
+
+
 def measure(backbone: Backbone, images: Images, rounds: int) -> dict[str, Any]:
     """Time the four ways, `rounds` times in turn."""
     n, framing = len(images), backbone.framing
@@ -44,22 +77,11 @@ def measure(backbone: Backbone, images: Images, rounds: int) -> dict[str, Any]:
     start = time.perf_counter()
     engine = open_engine(backbone, engine="onnxruntime", device="cpu")
     opening = time.perf_counter() - start
-    eager_n = min(n, 2 * EAGER_BATCH)
-
-    @torch.inference_mode()
-    def eager() -> None:
-        for part in pixels[:eager_n].split(EAGER_BATCH):
-            backbone(backbone.preprocess(part))
-
-    ways: dict[str, tuple[Callable[[], object], int]] = {
-        "eager": (eager, eager_n),
-        "engine": (lambda: [engine.run(part) for part in pixels.split(BATCH)], n),
+    ways = without_files(backbone, engine, pixels) | {
         "decoding": (lambda: images.load(slice(None), framing), n),
         "pipeline": (lambda: list(stream(engine, images, framing, batch=BATCH)), n),
     }
-    for work, _ in ways.values():
-        work()
-    taken = [{name: timed(work, count) for name, (work, count) in ways.items()} for _ in range(rounds)]
+    taken = in_turn(ways, rounds)
     rate = {name: statistics.median(one[name][0] for one in taken) for name in ways}
     busy = {name: statistics.median(one[name][1] for one in taken) for name in ways}
     return {
@@ -116,13 +138,8 @@ def main() -> None:
     print(f"engine at least {GOAL_ENGINE:g} × eager for EfficientNet-Lite0: {'reached' if fast else 'MISSED'}")
     print(f"pipeline at least {GOAL_PIPELINE:.0%} of the engine: {'reached' if whole else 'MISSED'}")
     if chosen.json:
-        about = {
-            "command": f"python benchmarks/inference.py --images {chosen.images} --rounds {chosen.rounds}",
-            "machine": {"processor": cpu_model(), "cores": usable_cores(), "system": platform.platform()},
-            "torch": torch.__version__,
-            "load_average": list(os.getloadavg()) if hasattr(os, "getloadavg") else None,
-        }
-        write_json(chosen.json, {**about, "backbones": found})
+        command = f"python benchmarks/inference.py --images {chosen.images} --rounds {chosen.rounds}"
+        write_json(chosen.json, {"command": command, **machine(), "backbones": found})
 
 
 if __name__ == "__main__":

@@ -15,11 +15,9 @@ Goals: 30 ms, 90 ms; an explanation at most 1.5 × a prediction and a backward p
 
 import argparse
 import os
-import platform
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +25,13 @@ import numpy as np
 import torch
 from PIL import Image
 
+from inference import in_turn, machine, without_files
 from masil.backbones import open_engine
 from masil.data import Images, file_images
 from masil.hardware import cpu_model, usable_cores
 from masil.learner import Masil
 from masil.storage import write_json
 
-EAGER_BATCH, BATCH = 32, 64
 GOALS = {"ordinary photo": 30.0, "12 megapixels": 90.0, "explanation": 1.5, "of_engine": 0.85, "of_eager": 4.0}
 
 
@@ -94,28 +92,10 @@ def throughput(model: Masil, images: Images, rounds: int) -> dict[str, Any]:
     backbone = model.encoder_.backbone
     assert backbone is not None
     pixels = images.load(slice(None), backbone.framing)
-    engine = open_engine(backbone, device="cpu")
     paths = paths_of(images)
-    eager_n = min(len(images), 2 * EAGER_BATCH)
-
-    @torch.inference_mode()
-    def eager() -> None:
-        for part in pixels[:eager_n].split(EAGER_BATCH):
-            backbone(backbone.preprocess(part))
-
-    ways: dict[str, tuple[Callable[[], object], int]] = {
-        "eager": (eager, eager_n),
-        "engine": (lambda: [engine.run(part) for part in pixels.split(BATCH)], len(images)),
-        "folder": (lambda: model.predict(paths), len(images)),
-    }
-    taken = []
-    for turn in range(rounds + 1):
-        one = {}
-        for name, (work, n) in ways.items():
-            start = time.perf_counter()
-            work()
-            one[name] = n / (time.perf_counter() - start)
-        taken += [one] * (turn > 0)  # the first warms up
+    ways = without_files(backbone, open_engine(backbone, device="cpu"), pixels)
+    ways["folder"] = (lambda: model.predict(paths), len(images))
+    taken = [{name: rate for name, (rate, _) in one.items()} for one in in_turn(ways, rounds)]
     return {
         "images_per_second": {name: statistics.median(one[name] for one in taken) for name in ways},
         "of_engine": statistics.median(one["folder"] / one["engine"] for one in taken),
@@ -173,9 +153,7 @@ def main() -> None:
         for name, what in (("of_engine", "of the engine"), ("of_eager", "times eager")):
             print(f"folder {found[name]:.2f} {what}: {'reached' if found[name] >= GOALS[name] else 'MISSED'}")
     if chosen.json:
-        machine = {"processor": cpu_model(), "cores": usable_cores(), "system": platform.platform()}
-        load = list(os.getloadavg()) if hasattr(os, "getloadavg") else None
-        write_json(chosen.json, {"machine": machine, "torch": torch.__version__, "load_average": load, **found})
+        write_json(chosen.json, machine() | found)
 
 
 if __name__ == "__main__":

@@ -198,7 +198,7 @@ def speed(px: int, batch: int, steps: int, rounds: int, compiled: bool) -> dict[
         ways: dict[str, Way] = {
             "usual": Usual(pixels, labels, px, batch),
             "bare": Bare(px, batch),
-            "ours": Ours(array_images(pixels, labels), px, batch, compiled, Path(folder)),
+            "ours": Ours(array_images(pixels, labels), px, batch, compiled=compiled, folder=Path(folder)),
         }
         for way in ways.values():
             way.epoch()
@@ -318,7 +318,7 @@ def main() -> None:
         return
     rows = []
     for px in given.pixels:
-        rows.append(speed(px, given.batch, given.steps, given.rounds, given.compile))
+        rows.append(speed(px, given.batch, given.steps, given.rounds, compiled=given.compile))
         print(json.dumps({key: rows[-1][key] for key in ("pixels", "images_per_second")}), flush=True)
     show(rows)
     software = f"torch {torch.__version__}, {platform.system()}"

@@ -49,7 +49,7 @@ class Module:
 
     def find(self, name: str) -> ast.stmt | None:
         """Give the statement that defines `name`."""
-        return next((each for each in self.tree.body if name in _names(each)), None)
+        return next((statement for statement in self.tree.body if name in _names(statement)), None)
 
     def source(self, node: ast.expr) -> str:
         """Give the text of an expression, as it stands; `ast` counts columns in bytes."""
@@ -72,17 +72,17 @@ class Found:
 @cache
 def module(name: str) -> Module:
     """Read a module of masil."""
-    place = ROOT / "src" / Path(*name.split("."))
-    path = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+    room = ROOT / "src" / Path(*name.split("."))
+    path = room / "__init__.py" if room.is_dir() else room.with_suffix(".py")
     text = path.read_text(encoding="utf-8")
     tree = ast.parse(text)
     imports = {
-        alias.asname or alias.name: each.module or ""
-        for each in ast.walk(tree)
-        if isinstance(each, ast.ImportFrom) and (each.module or "").split(".")[0] == "masil"
-        for alias in each.names
+        alias.asname or alias.name: node.module or ""
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "masil"
+        for alias in node.names
     }
-    return Module(name, path, text.splitlines(), tree, imports)
+    return Module(name, path, text.splitlines(), tree=tree, imports=imports)
 
 
 def resolve(name: str, start: str) -> Found | None:
@@ -116,22 +116,22 @@ def offered(room: str) -> list[str]:
 def door(room: str) -> list[Found]:
     """Give what a room offers: constants, classes, functions, each in the order of the alphabet."""
     names = offered(room)
-    found = [resolve(name, room) for name in names]
-    kinds = (ast.ClassDef, ast.FunctionDef)
-    order = sorted(
-        (each for each in found if each is not None),
-        key=lambda each: (next((at for at, kind in enumerate(kinds, 1) if isinstance(each.node, kind)), 0), each.name),
-    )
-    assert len(order) == len(names), f"{room} offers names that are not defined in masil: {names}"
-    return order
+    found = [definition for name in names if (definition := resolve(name, room)) is not None]
+    assert len(found) == len(names), f"{room} offers names that are not defined in masil: {names}"
+
+    def order(definition: Found) -> tuple[bool, bool, str]:
+        node = definition.node
+        return isinstance(node, ast.FunctionDef), isinstance(node, ast.ClassDef), definition.name
+
+    return sorted(found, key=order)
 
 
 def _names(statement: ast.stmt) -> list[str]:
     if isinstance(statement, ast.ClassDef | ast.FunctionDef):
         return [statement.name]
     targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
-    each = targets[0].elts if isinstance(targets[0], ast.Tuple) else targets
-    return [target.id for target in each if isinstance(target, ast.Name)]
+    parts = targets[0].elts if isinstance(targets[0], ast.Tuple) else targets
+    return [part.id for part in parts if isinstance(part, ast.Name)]
 
 
 def _value(found: Found) -> ast.expr | None:
@@ -161,7 +161,7 @@ def signature(of: Module, function: ast.FunctionDef, name: str, width: int | Non
     line = f"{name}({', '.join(shown)}){result}"
     if width is None or len(line) <= width:
         return line
-    return "\n".join([f"{name}(", *(f"    {each}," for each in shown), f"){result}"])
+    return "\n".join([f"{name}(", *(f"    {parameter}," for parameter in shown), f"){result}"])
 
 
 def _parameter(of: Module, argument: ast.arg, default: ast.expr | None = None) -> str:
@@ -187,8 +187,8 @@ def _one_line(text: str) -> str:
 
 def decorated(node: ast.FunctionDef | ast.ClassDef) -> set[str]:
     """Give the names of a definition's decorators."""
-    calls = (each.func if isinstance(each, ast.Call) else each for each in node.decorator_list)
-    return {each.attr if isinstance(each, ast.Attribute) else getattr(each, "id", "") for each in calls}
+    names = (mark.func if isinstance(mark, ast.Call) else mark for mark in node.decorator_list)
+    return {name.attr if isinstance(name, ast.Attribute) else getattr(name, "id", "") for name in names}
 
 
 # Prose
@@ -226,18 +226,18 @@ def code(text: str) -> list[str]:
 def bases(found: Found) -> list[Found]:
     """Give the classes of masil that a class builds on, nearest first."""
     assert isinstance(found.node, ast.ClassDef)
-    own = [resolve(base.id, found.module.name) for base in found.node.bases if isinstance(base, ast.Name)]
-    near = [each for each in own if each is not None and isinstance(each.node, ast.ClassDef)]
-    return [further for each in near for further in (each, *bases(each))]
+    parents = [resolve(base.id, found.module.name) for base in found.node.bases if isinstance(base, ast.Name)]
+    near = [parent for parent in parents if parent is not None and isinstance(parent.node, ast.ClassDef)]
+    return [further for parent in near for further in (parent, *bases(parent))]
 
 
 def methods(found: Found) -> dict[str, ast.FunctionDef]:
     """Give the public methods that a class itself defines."""
     assert isinstance(found.node, ast.ClassDef)
     return {
-        each.name: each
-        for each in found.node.body
-        if isinstance(each, ast.FunctionDef) and not each.name.startswith("_")
+        node.name: node
+        for node in found.node.body
+        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
     }
 
 
@@ -249,13 +249,13 @@ def constructor(found: Found) -> str:
     head = f"class {node.name}" + (f"({parents})" if parents else "")
     lines = found.module.lines
     fields = [
-        "\n".join(lines[each.lineno - 1 : each.end_lineno])
-        for each in node.body
-        if isinstance(each, ast.AnnAssign | ast.Assign) and not any(name.startswith("_") for name in _names(each))
+        "\n".join(lines[part.lineno - 1 : part.end_lineno])
+        for part in node.body
+        if isinstance(part, ast.AnnAssign | ast.Assign) and not any(name.startswith("_") for name in _names(part))
     ]
     if "dataclass" in decorated(node):
         return "\n".join([f"{head}:", *fields])
-    called = next((call for each in (found, *bases(found)) if (call := _init(each, node.name))), "")
+    called = next((call for owner in (found, *bases(found)) if (call := _init(owner, node.name))), "")
     abstract = any(found.module.source(base) == "ABC" for base in node.bases)
     described = "\n".join([f"{head}:", *fields]) if fields else head if parents or not called else ""
     return "\n\n".join(part for part in ("" if abstract else called, described) if part)
@@ -264,8 +264,8 @@ def constructor(found: Found) -> str:
 def _init(found: Found, name: str) -> str:
     """Give the call that `__init__` of a class answers, under another class's name; "" where it has none."""
     assert isinstance(found.node, ast.ClassDef)
-    own = (each for each in found.node.body if isinstance(each, ast.FunctionDef) and each.name == "__init__")
-    return next((signature(found.module, each, name) for each in own), "")
+    calls = (part for part in found.node.body if isinstance(part, ast.FunctionDef) and part.name == "__init__")
+    return next((signature(found.module, call, name) for call in calls), "")
 
 
 def class_page(found: Found, documented: set[str]) -> Iterator[str]:
@@ -273,19 +273,20 @@ def class_page(found: Found, documented: set[str]) -> Iterator[str]:
     yield from code(constructor(found))
     yield from prose(found.node)
     above = bases(found)
-    told = {name for each in above if each.name in documented for name in methods(each)}
-    own = {name: (found.module, node) for name, node in methods(found).items() if name not in told}
-    for each in above:
-        if each.name not in documented:
-            own |= {n: (each.module, node) for n, node in methods(each).items() if n not in own and n not in told}
-    for name, (of, node) in own.items():
+    told = {name for parent in above if parent.name in documented for name in methods(parent)}
+    shown: dict[str, tuple[Module, ast.FunctionDef]] = {}
+    for owner in (found, *(parent for parent in above if parent.name not in documented)):
+        for name, node in methods(owner).items():
+            if name not in told:
+                shown.setdefault(name, (owner.module, node))
+    for name, (of, node) in shown.items():
         if found.name == IN_FULL:
             yield from (f"#### {found.name}.{name}", "", *code(_call(of, node, name)), *prose(node))
         else:
             first, *further = [line for line in prose(node) if line] or [""]
             yield f"- `{_call(of, node, name, None)}`" + (f": {first}" if first else "")
             yield from (f"  {line}" if line.startswith("- ") else f"\n  {line}" for line in further)
-    if own and found.name != IN_FULL:
+    if shown and found.name != IN_FULL:
         yield ""
 
 
@@ -327,7 +328,7 @@ def entry(found: Found, documented: set[str]) -> Iterator[str]:
 def reference() -> str:
     """Give the whole page."""
     doors = {room: door(room) for room in ROOMS}
-    documented = {found.name for each in doors.values() for found in each}
+    documented = {found.name for names in doors.values() for found in names}
     lines = [INTRO]
     for room, names in doors.items():
         lines.append(f"- [`{room}`](#{room.replace('.', '')}): " + ", ".join(f"`{found.name}`" for found in names))
@@ -378,7 +379,7 @@ def main() -> None:
         PAGE.write_text(current, encoding="utf-8")
         return
     if wrong := differences(PAGE.read_text(encoding="utf-8") if PAGE.exists() else "", current):
-        shown = "\n".join(f"  {each}" for each in wrong)
+        shown = "\n".join(f"  {name}" for name in wrong)
         sys.stderr.write(f"{PAGE} is out of date:\n{shown}\nWrite it again with: python scripts/api_reference.py\n")
         sys.exit(1)
 

@@ -13,7 +13,6 @@ import sys
 import tempfile
 import time
 import xml.etree.ElementTree as ET
-from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -80,10 +79,10 @@ class Run:
 
     def count(self, outcome: str) -> int:
         """Give how many tests had this outcome."""
-        return Counter(self.outcomes.values())[outcome]
+        return list(self.outcomes.values()).count(outcome)
 
 
-def run(arithmetic: Arithmetic, tests: list[str], workers: int) -> Run:
+def play(arithmetic: Arithmetic, tests: list[str], workers: int) -> Run:
     """Run the tests in processes of their own, and read what became of each."""
     environment = os.environ | arithmetic.variables | {"OMP_NUM_THREADS": str(arithmetic.threads), "CI": "1"}
     options = ["-q", "-n", str(max(1, workers // arithmetic.threads)), "--dist", "loadgroup"]
@@ -116,20 +115,20 @@ def read(report: Path) -> dict[str, str]:
 def table(runs: list[Run]) -> str:
     """Give a line for each arithmetic, then the tests that failed anywhere or differ in outcome."""
     lines = [f"{'arithmetic':34} {'passed':>7} {'failed':>7} {'skipped':>8} {'seconds':>8}"]
-    for each in runs:
-        counts = f"{each.count('passed'):7} {each.count('failed'):7} {each.count('skipped'):8}"
-        lines.append(f"{each.arithmetic.name:34} {counts} {each.seconds:8.0f}")
+    for run in runs:
+        counts = f"{run.count('passed'):7} {run.count('failed'):7} {run.count('skipped'):8}"
+        lines.append(f"{run.arithmetic.name:34} {counts} {run.seconds:8.0f}")
     for name in wrong(runs):
-        said = ", ".join(f"{each.arithmetic.name}: {each.outcomes.get(name, 'not run')}" for each in runs)
+        said = ", ".join(f"{run.arithmetic.name}: {run.outcomes.get(name, 'not run')}" for run in runs)
         lines.append(f"{name}\n    {said}")
     return "\n".join(lines)
 
 
 def wrong(runs: list[Run]) -> list[str]:
     """Give the tests that failed under any arithmetic, or whose outcome is not the same under all."""
-    names = sorted({name for each in runs for name in each.outcomes})
-    outcomes = {name: {each.outcomes.get(name, "not run") for each in runs} for name in names}
-    return [name for name, found in outcomes.items() if "failed" in found or len(found) > 1]
+    names = sorted({name for run in runs for name in run.outcomes})
+    outcomes = {name: {run.outcomes.get(name, "not run") for run in runs} for name in names}
+    return [name for name, different in outcomes.items() if "failed" in different or len(different) > 1]
 
 
 def main() -> int:
@@ -139,7 +138,7 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes to test in")
     asked = parser.parse_args()
     tests = [*QUICK_ROOMS, "-k", QUICK_CONFORMANCE] if asked.quick else ROOMS
-    runs = [run(arithmetic, tests, asked.workers) for arithmetic in (QUICK if asked.quick else ALL)]
+    runs = [play(arithmetic, tests, asked.workers) for arithmetic in (QUICK if asked.quick else ALL)]
     sys.stdout.write(f"\n{table(runs)}\n")
     return 1 if wrong(runs) else 0
 

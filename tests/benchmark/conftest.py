@@ -1,5 +1,7 @@
 """A benchmark of eight coloured squares, with a backbone that is the pixels themselves."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -47,3 +49,21 @@ def _known_machine(tmp_path, monkeypatch):
 @pytest.fixture
 def setting():
     return Setting(SHAPE, squares(), create("resnet20", width=0.5), "none", device="cpu", store=Shelf())  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def with_standard_shots(setting):
+    shots = {1: torch.tensor([4, 12, 20, 5, 13, 21]), 2: torch.tensor([6, 14, 22, 7, 15, 23])}
+    return replace(setting, dataset=replace(setting.dataset, shots=shots))
+
+
+@pytest.fixture
+def patterns():
+    """Six classes of coarse patterns on which a network can be trained, and their protocol."""
+    random = np.random.default_rng(0)
+    labels = np.repeat(np.arange(6), 12)
+    coarse = random.integers(0, 200, (6, 3, 4, 4)).repeat(4, 2).repeat(4, 3)
+    pixels = np.clip(coarse[labels] + random.integers(-20, 20, (72, 3, 16, 16)), 0, 255).astype(np.uint8)
+    images = array_images(pixels, torch.from_numpy(labels))
+    shape = Protocol("patterns", "patterns", base_classes=4, way=1, shot=3, sessions=2)
+    return shape, Dataset("patterns", tuple("abcdef"), images, images)

@@ -7,13 +7,11 @@ import subprocess
 import sys
 import textwrap
 import time
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from masil.benchmark import Entry, bench, read_run, run
 from masil.benchmark.cluster import Children, children
@@ -211,12 +209,10 @@ def test_a_later_grid_adds_to_the_folder(setting, tmp_path):
     assert {"parameters", "version", "code", "weights", "data", "shots", "draw", "seed"} <= inputs.keys()
 
 
-def test_standard_shots_and_draws_are_not_mixed(setting, tmp_path):
-    shots = {1: torch.tensor([4, 12, 20, 5, 13, 21]), 2: torch.tensor([6, 14, 22, 7, 15, 23])}
-    listed = replace(setting, dataset=replace(setting.dataset, shots=shots))
-    bench(listed, ["d-cosine"], [None], out=tmp_path, workers=1)
+def test_standard_shots_and_draws_are_not_mixed(with_standard_shots, tmp_path):
+    bench(with_standard_shots, ["d-cosine"], [None], out=tmp_path, workers=1)
     with pytest.raises(StorageError, match="holds another run: standard shots in one of the two, draws in the other"):
-        bench(listed, ["d-cosine"], 2, out=tmp_path, workers=1)
+        bench(with_standard_shots, ["d-cosine"], 2, out=tmp_path, workers=1)
 
 
 def test_code_that_changes_under_a_grid_is_refused(setting, tmp_path, monkeypatch):

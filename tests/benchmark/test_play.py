@@ -60,35 +60,24 @@ def test_separable_classes_are_all_right_and_lie_on_their_vectors():
             assert 0 < others < 1
 
 
-def test_cosines_are_means_over_pairs_of_classes():
+MANY = [[1.0, 0.0]] * 99 + [[0.0, 99.0]] * 2  # of class 0, of whose hundred images the last differs, and of class 1
+
+
+@pytest.mark.parametrize(
+    ("shown", "labels", "cosines"),
+    [
+        ([[3.0, 4.0], [3.0, 4.0], [0.0, 2.0]], [0, 0, 1], ((0.6 + 1.0) / 2, (0.8 + 0.0) / 2)),
+        (MANY, [0] * 100 + [1], ((0.5**0.5 + 1) / 2, 0.5**0.5 / 2)),  # the mean of class 0 is (.99, .99)
+    ],
+)
+def test_cosines_are_means_over_all_images_and_pairs_of_classes(shown, labels, cosines):
     class Angles(Recorder):
         def geometry(self, queries):
             return queries.activations, torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]])  # one is to come
 
-    shown = torch.tensor([[3.0, 4.0], [3.0, 4.0], [0.0, 2.0]])
-    labels = torch.tensor([0, 0, 1])
-    method = Checked(Angles())
-    method.fit(Samples(shown, labels=labels), Task(SHAPE))
-    own, others = class_cosines(method, shown, labels) or (0, 0)
-    assert own == pytest.approx((0.6 + 1.0) / 2)
-    assert others == pytest.approx((0.8 + 0.0) / 2)
-
-
-def test_every_image_counts_in_the_cosines():
-    """A class of a hundred images, of which the last differs."""
-
-    class Plain(Recorder):
-        def geometry(self, queries):
-            return queries.activations, torch.eye(2)
-
-    shown = torch.tensor([[1.0, 0.0]]).repeat(101, 1)
-    shown[-2:] = torch.tensor([0.0, 99.0])
-    labels = torch.tensor([0] * 100 + [1])
-    method = Checked(Plain())
-    method.fit(Samples(shown, labels=labels), Task(SHAPE))
-    own, others = class_cosines(method, shown, labels) or (0, 0)
-    assert own == pytest.approx((0.5**0.5 + 1) / 2)  # the mean of class 0 is (.99, .99)
-    assert others == pytest.approx(0.5**0.5 / 2)
+    activations, truth, method = torch.tensor(shown), torch.tensor(labels), Checked(Angles())
+    method.fit(Samples(activations, labels=truth), Task(SHAPE))
+    assert class_cosines(method, activations, truth) == pytest.approx(cosines)
 
 
 FRAMING = Framing(4, 4)

@@ -3,9 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
-import torch
 
 from masil.benchmark import (
     ALL,
@@ -19,9 +17,8 @@ from masil.benchmark import (
     with_weights,
 )
 from masil.benchmark import reproduce as module
-from masil.data import Dataset, array_images
 from masil.errors import StorageError, UnknownNameError
-from masil.protocol import PROTOCOLS, Protocol
+from masil.protocol import PROTOCOLS
 from masil.storage import write_json
 from masil.training import RECIPES, Monitoring, Recipe, Schedule
 
@@ -81,31 +78,26 @@ TINY = Recipe(
 
 
 @pytest.fixture
-def patterns(monkeypatch):
-    """Six classes that stand in for a data set of the paper."""
-    shape = Protocol("patterns", "patterns", base_classes=4, way=1, shot=3, sessions=2)
-    monkeypatch.setattr(module, "PROTOCOLS", {**PROTOCOLS, "patterns": shape})
+def part(patterns, monkeypatch):
+    """Patterns that stand in for a data set of the paper."""
+    monkeypatch.setattr(module, "PROTOCOLS", {**PROTOCOLS, "patterns": patterns[0]})
     monkeypatch.setattr(module, "PARTS", {"patterns": (("patterns",), module.ABLATION)})
     monkeypatch.setitem(RECIPES, "patterns-paper-quick", TINY)
     monkeypatch.setitem(RECIPES, "patterns-fast", replace(TINY, name="patterns-fast"))
-    random = np.random.default_rng(0)
-    labels = np.repeat(np.arange(6), 12)
-    coarse = random.integers(0, 200, (6, 3, 4, 4)).repeat(4, 2).repeat(4, 3)
-    pixels = np.clip(coarse[labels] + random.integers(-20, 20, (72, 3, 16, 16)), 0, 255).astype(np.uint8)
-    images = array_images(pixels, torch.from_numpy(labels))
-    return Dataset("patterns", tuple("abcdef"), images, images)
+    return patterns
 
 
-def test_rows_share_base_sessions_and_are_what_their_names_say(patterns, tmp_path, caplog):
+def test_rows_share_base_sessions_and_are_what_their_names_say(part, tmp_path, caplog):
+    dataset = part[1]
     budget = replace(BUDGETS["quick"], own={"patterns": "patterns-fast"}, bank=4)
     planned = plan_reproduction(["patterns"], budget, tmp_path)
     assert [base.methods for base in planned] == [
         ("learnable-ce",), ("nc-ce",), ("nc-fscil", "cf-as-written", "masil-as-written"), ("masil",)
     ]  # fmt: skip
-    before = estimate_seconds(planned, {"patterns": patterns}, "cpu")
+    before = estimate_seconds(planned, {"patterns": dataset}, "cpu")
     assert all(time > 0 for time in before)
     for base in planned[2:]:
-        setting = train_base(base, patterns, "cpu")
+        setting = train_base(base, dataset, "cpu")
         grid = play_base(base, setting, budget, draws=2, out=tmp_path, workers=1)
         assert grid.failed == {}
         assert [record.method for record in grid.runs] == list(base.methods)
@@ -119,7 +111,7 @@ def test_rows_share_base_sessions_and_are_what_their_names_say(patterns, tmp_pat
             moved = record.extras.get("moved", {"base": 0.0})
             assert (moved["base"] > 0) == (record.method == "masil-as-written")
     assert "has the shared backbone here" not in caplog.text
-    after = estimate_seconds(planned, {"patterns": patterns}, "cpu")
+    after = estimate_seconds(planned, {"patterns": dataset}, "cpu")
     assert [time > 0 for time in after] == [True, True, False, False]
 
 
@@ -131,8 +123,8 @@ def test_epochs_that_are_done_are_not_counted_again(tmp_path):
 
 
 def test_a_base_session_of_another_objective_is_refused_by_a_row_that_needs_the_frame(patterns, tmp_path):
-    shape = module.PROTOCOLS["patterns"]
-    setting = prepare(shape, Origin(recipe=TINY, folder=tmp_path / "base"), dataset=patterns, device="cpu")
+    shape, dataset = patterns
+    setting = prepare(shape, Origin(recipe=TINY, folder=tmp_path / "base"), dataset=dataset, device="cpu")
     base = module.BaseSession(shape, TINY, tmp_path / "base", ("masil-as-written",))
     failed = play_base(base, setting, BUDGETS["quick"], draws=1, out=tmp_path, workers=1).failed
     (sentence,) = failed.values()

@@ -4,7 +4,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 
 from masil.benchmark import read_run, run
 from masil.benchmark import write_run as write
@@ -76,11 +75,9 @@ def test_draws_share_one_base_session(setting, stops):
     assert stops.fitted == 2
 
 
-def test_without_draws_the_standard_shots_are_played_where_there_are_some(setting):
+def test_without_draws_the_standard_shots_are_played_where_there_are_some(setting, with_standard_shots):
     assert [draw.draw for draw in run(setting, "d-cosine").draws] == [0]
-    shots = {1: torch.tensor([4, 12, 20, 5, 13, 21]), 2: torch.tensor([6, 14, 22, 7, 15, 23])}
-    listed = replace(setting, dataset=replace(setting.dataset, shots=shots))
-    assert [draw.draw for draw in run(listed, "d-cosine").draws] == [None]
+    assert [draw.draw for draw in run(with_standard_shots, "d-cosine").draws] == [None]
 
 
 @pytest.mark.parametrize(

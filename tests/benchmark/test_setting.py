@@ -1,14 +1,11 @@
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 
 from masil.backbones import create
 from masil.benchmark import Origin, bench, prepare
-from masil.data import Dataset, array_images
 from masil.errors import InputError, StorageError, UnknownNameError
-from masil.protocol import Protocol
 from masil.training import Monitoring, MuonSettings, Recipe, train
 
 TINY = Recipe(name="tiny", backbone="resnet20", width=0.5, framing=(16, 16), stages=((1, 16),), batch=8, compile=False)
@@ -97,14 +94,8 @@ def test_recipe_checkpoint_and_folder_must_fit_together(known):
 OWN = ["nc-fscil", "learnable-ce", "d-negcosine", "alice", "fact", "icarl"]
 
 
-def test_a_grid_with_a_recipe_trains_each_in_its_own_way(tmp_path, caplog):
-    random = np.random.default_rng(0)
-    patterns = random.integers(0, 200, (6, 3, 8, 8))
-    labels = np.repeat(np.arange(6), 12)
-    pixels = np.clip(patterns[labels] + random.integers(-20, 20, (72, 3, 8, 8)), 0, 255).astype(np.uint8)
-    images = array_images(pixels, torch.from_numpy(labels))
-    dataset = Dataset("patterns", tuple("abcdef"), images, images)
-    shape = Protocol("patterns", "patterns", base_classes=4, way=1, shot=3, sessions=2)
+def test_a_grid_with_a_recipe_trains_each_in_its_own_way(patterns, tmp_path, caplog):
+    shape, dataset = patterns
     usual = Recipe(
         "patterns", ((2, 8),), backbone="resnet20", width=0.25, framing=(8, 8), batch=16, compile=False,
         muon=MuonSettings(lr=0.02), watch=Monitoring(nc_every=0),

@@ -66,9 +66,9 @@ def test_a_whole_protocol_is_summed_up():
     scores = summarise(SHAPE, [*perfect, last])
     assert scores.average == pytest.approx((1 + 1 + 1 + 0.5) / 4)
     assert scores.performance_drop == pytest.approx(0.5)
-    assert scores.last.base == 1
-    assert scores.last.novel == pytest.approx(1 / 6)
-    assert scores.last.by_session == pytest.approx((1, 0.5, 0, 0))
+    assert last.base == 1
+    assert last.novel == pytest.approx(1 / 6)
+    assert last.by_session == pytest.approx((1, 0.5, 0, 0))
 
 
 @given(
@@ -117,22 +117,23 @@ def test_one_value_has_no_spread():
         mean_and_interval([])
 
 
-def test_a_prediction_of_a_class_not_yet_taught_is_refused():
-    with pytest.raises(InputError, match="Session 1 predicts class 6, but only classes 0 … 5 have been taught"):
-        score_session(SHAPE, 1, torch.tensor([6]), torch.tensor([1]))
-    with pytest.raises(InputError, match="Session 0 predicts class -1"):
-        score_session(SHAPE, 0, torch.tensor([-1]), torch.tensor([1]))
-    with pytest.raises(InputError, match="Session 0 is tested on class 4"):
-        score_session(SHAPE, 0, torch.tensor([1]), torch.tensor([4]))
+@pytest.mark.parametrize(
+    ("session", "predicted", "truth", "sentence"),
+    [
+        (1, [6], [1], "Session 1 predicts class 6, but only classes 0 … 5 have been taught"),
+        (0, [-1], [1], "Session 0 predicts class -1"),
+        (0, [1], [4], "Session 0 is tested on class 4"),
+        (0, [1, 2], [1, 2, 3], r"\(2,\) predictions for \(3,\) test images"),
+        (0, [], [], "Session 0 has no test images"),
+        (2, [0, 6], [0, 6], "test set of session 2 has no image of what session 1 taught"),
+    ],
+)
+def test_answers_that_cannot_be_a_sessions_are_refused(session, predicted, truth, sentence):
+    with pytest.raises(InputError, match=sentence):
+        score_session(SHAPE, session, torch.tensor(predicted), torch.tensor(truth))
 
 
-def test_scores_that_do_not_fit_are_refused():
-    with pytest.raises(InputError, match=r"\(2,\) predictions for \(3,\) test images"):
-        score_session(SHAPE, 0, torch.tensor([1, 2]), torch.tensor([1, 2, 3]))
-    with pytest.raises(InputError, match="Session 0 has no test images"):
-        score_session(SHAPE, 0, torch.tensor([]), torch.tensor([]))
-    with pytest.raises(InputError, match="test set of session 2 has no image of what session 1 taught"):
-        score_session(SHAPE, 2, torch.tensor([0, 6]), torch.tensor([0, 6]))
+def test_scores_of_other_sessions_are_refused():
     only = score_session(SHAPE, 1, torch.arange(6), torch.arange(6))
     with pytest.raises(InputError, match=r"Scores of sessions \[1\] were given; they must be 0, 1, 2, …"):
         summarise(SHAPE, [only])

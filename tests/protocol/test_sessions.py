@@ -25,17 +25,15 @@ def blocks(classes=10, train=6, test=3, seed=0):
     return Dataset("blocks", tuple(f"class {i}" for i in range(classes)), part(train), part(test))
 
 
-def positions(images):
-    return images.rows.tolist()
-
-
 def test_a_session_holds_its_own_training_data_and_the_test_data_of_every_class_seen():
     dataset = blocks()
     for session in sessions(SHAPE, dataset, draw=3):
         assert set(session.train.labels.tolist()) == set(session.labels) == set(SHAPE.labels(session.number))
         assert len(session.train) == (4 * 6 if session.number == 0 else 3 * 2)
         seen = list(SHAPE.seen(session.number))
-        assert sorted(positions(session.test)) == [i for i, y in enumerate(dataset.test.labels.tolist()) if y in seen]
+        assert sorted(session.test.rows.tolist()) == [
+            i for i, y in enumerate(dataset.test.labels.tolist()) if y in seen
+        ]
         for images, source in ((session.train, dataset.train), (session.test, dataset.test)):
             assert torch.equal(images.labels, source.labels[images.rows])
 
@@ -64,25 +62,18 @@ def test_an_order_renumbers_the_classes_in_the_order_they_are_taught():
         assert torch.equal(session.test.labels, 9 - truth)
 
 
-def test_standard_shots_are_taken_when_no_draw_is_named():
+def test_when_no_draw_is_named_the_standard_shots_are_taken_and_without_lists_those_of_draw_0():
+    def shots(dataset, draw=None):
+        return [session.train.rows.tolist() for session in sessions(SHAPE, dataset, draw)][1:]
+
     dataset = blocks()
     listed = {
         number: torch.cat([(dataset.train.labels == y).nonzero().flatten()[-2:] for y in SHAPE.labels(number)])
         for number in (1, 2)
     }
-    dataset = replace(dataset, shots=listed)
-    assert [positions(s.train) for s in sessions(SHAPE, dataset)][1:] == [listed[1].tolist(), listed[2].tolist()]
-    assert [positions(s.train) for s in sessions(SHAPE, dataset, draw=0)][1:] != [
-        listed[1].tolist(),
-        listed[2].tolist(),
-    ]
-
-
-def test_without_lists_the_shots_are_those_of_draw_0():
-    dataset = blocks()
-    assert [positions(s.train) for s in sessions(SHAPE, dataset)] == [
-        positions(s.train) for s in sessions(SHAPE, dataset, draw=0)
-    ]
+    with_lists = replace(dataset, shots=listed)
+    assert shots(with_lists) == [listed[1].tolist(), listed[2].tolist()]
+    assert shots(with_lists) != shots(with_lists, 0) == shots(dataset) == shots(dataset, 0)
 
 
 def test_lists_that_break_the_protocol_are_refused():
@@ -103,11 +94,14 @@ def test_lists_that_break_the_protocol_are_refused():
         play(good)
 
 
-def test_a_protocol_larger_than_the_data_set_is_refused():
+def test_classes_that_are_not_there_or_return_are_refused():
     with pytest.raises(DataError, match=r"needs 13 classes \(4 \+ 3 × 3\) but 'blocks' has 10"):
         sessions(replace(SHAPE, sessions=3), blocks())
     with pytest.raises(DataError, match=r"asks for class 10, but 'blocks' has 0 … 9"):
         sessions(replace(SHAPE, order=(0, 1, 2, 3, 4, 5, 6, 7, 8, 10)), blocks())
+    twice = replace(blocks(), classes=(*(f"class {i}" for i in range(8)), "class 4", "class 9"))
+    with pytest.raises(DataError, match="'blocks' has two classes called 'class 4'; a class comes in one session"):
+        sessions(SHAPE, twice, draw=0)
 
 
 def test_a_class_with_too_few_images_is_named_before_the_first_session():
@@ -123,12 +117,6 @@ def test_a_class_with_too_few_images_is_named_before_the_first_session():
     untested = replace(untested, test=untested.test.subset((untested.test.labels != 5).nonzero().flatten()))
     with pytest.raises(DataError, match="Session 1 teaches 'class 5', but there is no test image of it"):
         sessions(SHAPE, untested)
-
-
-def test_a_class_that_returns_is_refused():
-    twice = replace(blocks(), classes=(*(f"class {i}" for i in range(8)), "class 4", "class 9"))
-    with pytest.raises(DataError, match="'blocks' has two classes called 'class 4'; a class comes in one session"):
-        sessions(SHAPE, twice, draw=0)
 
 
 @pytest.mark.data

@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import pytest
 from scipy import stats
 
@@ -23,6 +21,8 @@ def test_a_method_is_one_row_with_draws_standard_shots_and_published_figures_apa
     assert (alice["trains"], alice["keeps"], alice["MB"], alice["seconds"]) == ("nothing", "means", "1.5", "13.5")
     assert by_column(board, "MASIL (this package)")["standard shots last"] == "–"
     assert by_column(board, "MASIL (this package)")["keeps"] == "means, weights"
+    (linked,) = leaderboards("cifar100", [record()], link=lambda run: f"{run.method}.json")
+    assert linked.groups[0].rows[0].values[-1].link == "masil.json"
 
 
 def test_a_difference_is_paired_by_draw_and_has_the_interval_of_a_t_test(record):
@@ -39,17 +39,6 @@ def test_a_difference_is_paired_by_draw_and_has_the_interval_of_a_t_test(record)
     assert by_column(leaderboards("cifar100", other)[0], "TEEN")["MASIL (this package) ahead"] == "–"
 
 
-def test_balanced_scores_are_columns_beside_the_method_as_published(record):
-    plain = record("teen", (50.0,))
-    (draw,) = plain.draws
-    better = tuple(replace(row, accuracy=row.accuracy + 2) for row in draw.sessions)
-    (board,) = leaderboards("cifar100", [replace(plain, draws=(replace(draw, balanced=better),)), record()])
-    assert by_column(board, "TEEN")["standard shots last"] == "50.00"
-    assert by_column(board, "TEEN")["balanced last"] == "52.00"
-    assert by_column(board, "TEEN")["balanced average"] == "67.00"
-    assert by_column(board, "MASIL (this package)")["balanced last"] == "–"
-
-
 def test_every_base_session_has_a_table_that_says_its_budget_and_what_waits(record):
     history = [{"epoch": 1}, {"epoch": 2}]
     runs = [
@@ -62,11 +51,6 @@ def test_every_base_session_has_a_table_that_says_its_budget_and_what_waits(reco
     assert second.groups[0].title == "resnet18, trained by short, 2 epochs"
     assert second.groups[0].rows[0].detail == "waiting"
     assert second.notes[-1] == "Waiting: to be played again."
-
-
-def test_rows_lead_to_their_files(record):
-    (board,) = leaderboards("cifar100", [record()], link=lambda run: f"{run.method}.json")
-    assert board.groups[0].rows[0].values[-1].link == "masil.json"
 
 
 def test_runs_are_chosen_by_method_and_by_setting(record):

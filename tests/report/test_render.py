@@ -48,6 +48,8 @@ def test_latex_is_escaped_and_balanced():
     assert r"\textbf{22.50} & $-$3.00 \\" in text
     assert r"\multicolumn{3}{c}{\textit{not run}} \\" in text
     assert r"\cmidrule(lr){2-3} \cmidrule(lr){4-4}" in text
+    assert text.count("\\resizebox{\\ifdim\\width>\\textwidth\\textwidth\\else\\width\\fi}{!}{%\n\\begin{tabular}") == 2
+    assert text.count("\\end{tabular}}") == 2
     assert text.count(r"\begin{") == text.count(r"\end{") == 4  # a float a group
     assert text.endswith("A note of 100 \\%.\\par}\n")
     for line in text.splitlines():

@@ -27,16 +27,13 @@ def test_a_file_a_runs_folder_and_a_folder_of_runs(record, tmp_path):
     assert [run.method for run in read_results(tmp_path / "out")] == ["alice", "fecam"]
 
 
-def test_nothing_to_read_is_a_sentence(tmp_path):
+def test_what_cannot_be_read_is_a_sentence(record, tmp_path):
     with pytest.raises(
         StorageError, match=r"There is no run in .*; `masil run characters --out .*characters` puts one there\."
     ):
         read_results(tmp_path)
     with pytest.raises(StorageError, match=r"There is no .*absent; name a run\.json"):
         read_results(tmp_path / "absent")
-
-
-def test_a_run_of_a_newer_masil_is_said_to_be_so(record, tmp_path):
     file = keep(record(), tmp_path / "results", "a")
     file.write_text(json.dumps(json.loads(file.read_text()) | {"version": 99}))
     with pytest.raises(StorageError, match="has version 99 .* a newer masil wrote it"):

@@ -11,8 +11,7 @@ from masil.benchmark.record import (
     SessionRow,
     figure,
     mean_sessions,
-    over_draws,
-    paired_difference,
+    paired_differences,
     summary,
 )
 from masil.benchmark.reproduce import (

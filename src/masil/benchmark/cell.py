@@ -21,7 +21,7 @@ import masil
 from masil.benchmark.play import DrawData, SessionData, SessionResult, play, session_data
 from masil.benchmark.provenance import make_stamp, own_code, package_code
 from masil.benchmark.record import DrawRecord, draw_record
-from masil.benchmark.run_file import damaged, draw_from_json, known_fields, read_sealed
+from masil.benchmark.run_file import damaged, draw_from_json, known_fields, read_sealed, write_sealed
 from masil.benchmark.setting import Setting
 from masil.errors import InputError, StorageError
 from masil.methods import Checked, Method, Task, check_parameters, find_method
@@ -47,10 +47,6 @@ class CellRecord:
     draw: DrawRecord
     cosines: dict[str, list[list[float]]]  # "train" and "test", by session: to the own and the other class vectors
     remarks: dict[str, Any] = field(default_factory=dict)  # the method's own
-
-    def to_json(self) -> dict[str, Any]:
-        """Give plain values."""
-        return {"format": FORMAT, "version": VERSION, **asdict(self)}
 
 
 @final
@@ -157,7 +153,7 @@ class FittedCache:
 
     def fit(self, cell: Cell, base: SessionData) -> tuple[Checked, float]:
         """Give the method of a cell after its base session, and the seconds that took."""
-        inputs = {name: value for name, value in cell.inputs.items() if name not in ("draw", "shots")}
+        inputs = without_shots(cell.inputs)
         if self.method is None or self.factory is not cell.entry.factory or self.inputs != inputs:
             method = Checked(copy.deepcopy(cell.method))
             start = time.perf_counter()
@@ -217,25 +213,29 @@ def digest(inputs: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:10]
 
 
-def read_cell(file: Path) -> CellRecord:
-    """Read a finished cell."""
+def without_shots(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Give what the cells of one run have in common."""
+    return {name: value for name, value in inputs.items() if name not in ("draw", "shots")}
+
+
+def write_cell(file: Path, record: CellRecord) -> None:
+    """Keep a finished cell."""
+    write_sealed(file, {"format": FORMAT, "version": VERSION, **asdict(record)})
+
+
+def read_cell(file: Path) -> CellRecord | None:
+    """Read a finished cell; None where an older masil wrote it, which did not note parameters and code."""
     value = read_sealed(file, FORMAT, VERSION, "a finished draw of masil")
     if value["version"] < VERSION:
-        raise OutdatedError(
-            f"{file} was written by an older masil, which did not note parameters and code; it is not used again."
-        )
+        return None
     try:
         return CellRecord(**known_fields(CellRecord, value) | {"draw": draw_from_json(value["draw"])})
     except (KeyError, TypeError, AttributeError) as error:
         raise damaged(file, error) from error
 
 
-class OutdatedError(StorageError):
-    """A file of an older masil, which does not say enough to be used again."""
-
-
 def plain(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Keep the values that JSON knows, and say the others."""
+    """Give values as JSON keeps them; those that it does not know become text."""
     return {name: _plain(value) for name, value in sorted(parameters.items())}
 
 

@@ -4,15 +4,15 @@ A run is a view over cells. Cells whose results depend on the same values but fo
 """
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import Any, final
 
-from masil.benchmark.cell import Cell, CellRecord, Entry, OutdatedError, digest, plain, read_cell
+from masil.benchmark.cell import Cell, CellRecord, Entry, digest, plain, read_cell, without_shots, write_cell
 from masil.benchmark.record import RunRecord
-from masil.benchmark.run_file import write_run, write_sealed
+from masil.benchmark.run_file import write_run
 from masil.benchmark.setting import Setting
 from masil.errors import StorageError
 from masil.methods import Task
@@ -59,7 +59,7 @@ class RunView:
         """Take in a cell that was played, and keep it and the view that has it now."""
         self.known[cell.draw] = record
         if cell.file is not None:
-            write_sealed(cell.file, record.to_json())
+            write_cell(cell.file, record)
             self.write()
 
     def write(self) -> RunRecord:
@@ -72,11 +72,11 @@ class RunView:
 
     def _read(self) -> None:
         """Take in the folder's cells that depend on the same values as those here; refuse those of another setting."""
-        same, asked = run_name(self.cells[0].inputs), {cell.draw: digest(cell.inputs) for cell in self.cells}
+        shared, asked = without_shots(self.cells[0].inputs), {cell.draw: cell.inputs for cell in self.cells}
         for record in self._stored():
             self._refuse_other_setting(record)
-            draw, name = record.draw.draw, digest(record.inputs)
-            if run_name(record.inputs) == same and asked.get(draw, name) == name:
+            draw, inputs = record.draw.draw, record.inputs
+            if without_shots(inputs) == shared and asked.get(draw, inputs) == inputs:
                 self.known.setdefault(draw, record)
 
     def _stored(self) -> Iterator[CellRecord]:
@@ -84,13 +84,10 @@ class RunView:
         outdated = 0
         files = [] if self.folder is None else sorted((self.folder / "cells").glob(f"{self.entry.name}-*.json"))
         for file in files:  # those of methods whose names begin like this among them
-            try:
-                record = read_cell(file)
-            except OutdatedError:
+            if (record := read_cell(file)) is None:
                 outdated += 1
-            else:
-                if record.inputs["method"] == self.entry.name:
-                    yield record
+            elif record.inputs["method"] == self.entry.name:
+                yield record
         if outdated and self.written is None:
             LOG.warning(
                 "%d cells in %s are of an older masil, which noted no parameters; left out.", outdated, self.folder
@@ -107,7 +104,7 @@ class RunView:
             )
 
     def _gathered(self) -> RunRecord:
-        """Put the run together; at least one cell is known."""
+        """Make the run of the cells that are known, at least one."""
         records = sorted(self.known.values(), key=lambda record: -1 if record.draw.draw is None else record.draw.draw)
         inputs = records[0].inputs
         draws = tuple(record.draw for record in records)
@@ -131,11 +128,6 @@ def parameters_now(record: RunRecord) -> dict[str, Any]:
     protocol = PROTOCOLS[record.protocol]
     task = Task(protocol, record.seed, adapted=record.recipe is not None)
     return plain(entry.make(protocol.dataset).parameters(task))
-
-
-def run_name(inputs: Mapping[str, Any]) -> str:
-    """Give a short name for all that the cells of one run have in common."""
-    return digest({name: value for name, value in inputs.items() if name not in ("draw", "shots")})
 
 
 def view_folder(folder: Path, entry: Entry) -> Path:

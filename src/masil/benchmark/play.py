@@ -105,7 +105,6 @@ class SessionResult:
     learn_seconds: float
     predict_seconds: float
     cosines: Cosines = field(default_factory=dict)
-    balanced: SessionScore | None = None  # of the same answers after a post-processing of their scores
 
 
 def play(

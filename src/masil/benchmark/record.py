@@ -10,7 +10,7 @@ from typing import Any, final
 
 from masil.benchmark.play import SessionResult
 from masil.benchmark.provenance import Stamp
-from masil.protocol import Protocol, SessionScore, Spread, mean_and_interval, summarise
+from masil.protocol import Protocol, Spread, mean_and_interval, summarise
 
 
 @final
@@ -34,7 +34,6 @@ class DrawRecord:
     """All sessions with one choice of shots; `draw` None is the field's standard lists.
 
     `confusion` counts the last session's test images by the sessions that taught their true (row) and predicted class.
-    `balanced` are the sessions once more, as judged after a post-processing of the same scores; empty without one.
     """
 
     draw: int | None
@@ -44,7 +43,6 @@ class DrawRecord:
     generalised: float
     stamp: Stamp
     confusion: tuple[tuple[int, ...], ...] = ()
-    balanced: tuple[SessionRow, ...] = ()
 
 
 @final
@@ -79,6 +77,12 @@ class RunRecord:
     extras: dict[str, Any] = field(default_factory=dict)
     source: Path | None = field(default=None, compare=False)  # the file that it was read from; not written
 
+    def over_draws(self, name: str, session: int = -1) -> Spread | None:
+        """Give mean, deviation (n − 1) and 95 % interval of a `figure` over draws; None where a draw has none."""
+        values = [figure(draw, name, session) for draw in self.draws]
+        known = [value for value in values if value is not None]
+        return mean_and_interval(known) if known and len(known) == len(values) else None
+
     def stamped(self, name: str) -> list[Any]:
         """Give the different values that the draws' stamps have under a name, in their order."""
         values = [getattr(draw.stamp, name) for draw in self.draws]
@@ -109,7 +113,8 @@ class RunRecord:
 def draw_record(protocol: Protocol, draw: int | None, played: Sequence[SessionResult], stamp: Stamp) -> DrawRecord:
     """Sum up the sessions of one draw, in per cent."""
 
-    def row(session: SessionResult, score: SessionScore) -> SessionRow:
+    def row(result: SessionResult) -> SessionRow:
+        score = result.score
         return SessionRow(
             session=score.session,
             classes=protocol.seen(score.session).stop,
@@ -117,62 +122,47 @@ def draw_record(protocol: Protocol, draw: int | None, played: Sequence[SessionRe
             base=100 * score.base,
             novel=None if score.novel is None else 100 * score.novel,
             harmonic_mean=None if score.harmonic_mean is None else 100 * score.harmonic_mean,
-            learn_seconds=session.learn_seconds,
-            predict_seconds=session.predict_seconds,
+            learn_seconds=result.learn_seconds,
+            predict_seconds=result.predict_seconds,
         )
 
     total = summarise(protocol, [session.score for session in played])
     return DrawRecord(
         draw=draw,
-        sessions=tuple(row(session, session.score) for session in played),
+        sessions=tuple(map(row, played)),
         average=100 * total.average,
         performance_drop=100 * total.performance_drop,
         generalised=100 * total.generalised,
         stamp=stamp,
         confusion=tuple(map(tuple, played[-1].confusion.tolist())),
-        balanced=tuple(row(session, session.balanced) for session in played if session.balanced is not None),
     )
 
 
 OF_A_DRAW = ("average", "performance_drop", "generalised")
 
 
-def figure(draw: DrawRecord, name: str, session: int = -1, *, balanced: bool = False) -> float | None:
+def figure(draw: DrawRecord, name: str, session: int = -1) -> float | None:
     """Give one figure of a draw: of the draw as a whole (`OF_A_DRAW`), else of a session, the last if none is named.
 
-    `balanced` takes the scores after the method's post-processing; where there are none, the figure is None. Seconds
-    of learning are those of all sessions together.
+    Seconds of learning are those of all sessions together.
     """
     if name == "learn_seconds":
         return sum(row.learn_seconds for row in draw.sessions)
-    rows = draw.balanced if balanced else draw.sessions
-    if not rows:
-        return None
-    if balanced and name == "average":
-        return sum(row.accuracy for row in rows) / len(rows)
-    value: float | None = getattr(draw, name) if name in OF_A_DRAW else getattr(rows[session], name)
+    value: float | None = getattr(draw if name in OF_A_DRAW else draw.sessions[session], name)
     return value
 
 
-def over_draws(draws: Sequence[DrawRecord], name: str, session: int = -1, *, balanced: bool = False) -> Spread | None:
-    """Give mean, deviation (n − 1) and 95 % interval of one figure over draws; None where a draw does not have it."""
-    values = [figure(draw, name, session, balanced=balanced) for draw in draws]
-    known = [value for value in values if value is not None]
-    return mean_and_interval(known) if known and len(known) == len(values) else None
+def paired_differences(ours: RunRecord, theirs: RunRecord, name: str = "accuracy") -> tuple[float, ...]:
+    """Give by how much one run is ahead of another in a figure, for each draw that both have.
 
-
-def paired_difference(ours: RunRecord, theirs: RunRecord) -> Spread | None:
-    """Give by how much one run's last accuracy is ahead of another's on the draws of both; interval by a paired t-test.
-
-    A draw has the same shots for every method, so its luck is in both and drops out of the difference. None where they
-    have no draw in common, or differ in protocol or data.
+    A draw has the same shots for every method, so its luck is in both and drops out of the difference. There are none
+    where the runs differ in protocol or data.
     """
     if (ours.protocol, ours.data_checksum) != (theirs.protocol, theirs.data_checksum):
-        return None
-    rivals = {draw.draw: figure(draw, "accuracy") for draw in theirs.draws}
-    pairs = [(figure(draw, "accuracy"), rivals[draw.draw]) for draw in ours.draws if draw.draw in rivals]
-    differences = [our - their for our, their in pairs if our is not None and their is not None]
-    return mean_and_interval(differences) if differences else None
+        return ()
+    rivals = {draw.draw: figure(draw, name) for draw in theirs.draws}
+    pairs = [(figure(draw, name), rivals[draw.draw]) for draw in ours.draws if draw.draw in rivals]
+    return tuple(our - their for our, their in pairs if our is not None and their is not None)
 
 
 def mean_sessions(draws: Sequence[DrawRecord]) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ once and kept in a folder of its own; whatever was finished before is used again
 import logging
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
@@ -89,7 +89,7 @@ class BaseSession:
     protocol: Protocol
     recipe: Recipe
     folder: Path
-    methods: tuple[str, ...] = field(default=())
+    methods: tuple[str, ...] = ()
 
     @property
     def epochs_done(self) -> int:
@@ -121,7 +121,7 @@ def plan_reproduction(parts: Iterable[str], budget: Budget, out: Path, only: Seq
 
 def with_weights(planned: Sequence[BaseSession], file: Path) -> list[BaseSession]:
     """Let base sessions that start from an ImageNet ResNet-18, of which no package brings weights, read them there."""
-    found = []
+    bases = []
     for base in planned:
         if base.recipe.weights == "imagenet" and base.recipe.backbone == "resnet18":
             if not file.is_file():
@@ -130,8 +130,8 @@ def with_weights(planned: Sequence[BaseSession], file: Path) -> list[BaseSession
                     "name one with --weights (torchvision's fits)."
                 )
             base = replace(base, recipe=replace(base.recipe, weights=str(file)))
-        found.append(base)
-    return found
+        bases.append(base)
+    return bases
 
 
 def estimate_seconds(planned: Sequence[BaseSession], datasets: Mapping[str, Dataset], device: str) -> list[float]:
@@ -140,29 +140,28 @@ def estimate_seconds(planned: Sequence[BaseSession], datasets: Mapping[str, Data
     Recipes that differ in their loss alone are timed once. Compilation, which may be faster, is not counted on.
     """
     known: dict[tuple[Any, ...], float] = {}  # seconds an epoch
-    found = []
+    totals = []
     for base in planned:
         images = next(sessions(base.protocol, datasets[base.protocol.dataset])).train
-        left = [base.recipe.pixels(epoch) for epoch in range(base.epochs_done, base.recipe.epochs)]
         total = 0.0
-        for px in left:
+        for px in map(base.recipe.pixels, range(base.epochs_done, base.recipe.epochs)):
             key = (base.protocol.name, base.recipe.backbone, base.recipe.width, base.recipe.batch, px)
             if key not in known:
                 known[key] = _epoch_seconds(images, base.recipe, px, device)
             total += known[key]
-        found.append(total)
-    return found
+        totals.append(total)
+    return totals
 
 
 def _epoch_seconds(images: Images, recipe: Recipe, px: int, device: str) -> float:
     """Train on a few batches and give the time of a whole epoch at that speed."""
     labels = images.labels
-    each = max(2, -(-TIMED * recipe.batch // int(labels.max() + 1)))
+    per_class = max(2, -(-TIMED * recipe.batch // int(labels.max() + 1)))
     trial = replace(
         recipe, name=f"{recipe.name}, timed", stages=((1, px),), compile=False, watch=replace(recipe.watch, nc_every=0)
     )
     with tempfile.TemporaryDirectory() as folder:
-        row = train(images.subset(first_of_each(labels, each)), trial, folder, device=device).history[-1]
+        row = train(images.subset(first_of_each(labels, per_class)), trial, folder, device=device).history[-1]
     return len(images) / float(row["images_per_second"])
 
 

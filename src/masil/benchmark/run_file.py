@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 from typing import Any
@@ -72,16 +72,11 @@ def _from_version_1(value: Mapping[str, Any]) -> dict[str, Any]:
 def draw_from_json(value: Mapping[str, Any]) -> DrawRecord:
     """Read one draw."""
     parts = {
-        "sessions": _rows(value["sessions"]),
+        "sessions": tuple(SessionRow(**known_fields(SessionRow, row)) for row in value["sessions"]),
         "stamp": Stamp(**known_fields(Stamp, value["stamp"])),
         "confusion": tuple(map(tuple, value.get("confusion", ()))),
-        "balanced": _rows(value.get("balanced", ())),
     }
     return DrawRecord(**known_fields(DrawRecord, value) | parts)
-
-
-def _rows(values: Iterable[Mapping[str, Any]]) -> tuple[SessionRow, ...]:
-    return tuple(SessionRow(**known_fields(SessionRow, row)) for row in values)
 
 
 def known_fields(record: Any, value: Mapping[str, Any]) -> dict[str, Any]:

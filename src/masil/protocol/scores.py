@@ -32,15 +32,9 @@ class SessionScore:
 class Scores:
     """A whole protocol's score."""
 
-    sessions: tuple[SessionScore, ...]
     average: float  # mean of the sessions' accuracies
     performance_drop: float  # first accuracy − last
     generalised: float  # gAcc
-
-    @property
-    def last(self) -> SessionScore:
-        """The score after the last session."""
-        return self.sessions[-1]
 
 
 @final
@@ -86,12 +80,11 @@ def confusion_by_session(protocol: Protocol, session: int, predicted: Tensor, tr
 
 
 def summarise(protocol: Protocol, sessions: Sequence[SessionScore]) -> Scores:
-    """Gather the sessions' scores, which must be those of session 0, 1, 2, …"""
+    """Sum up the sessions' scores, which must be those of session 0, 1, 2, …"""
     if [score.session for score in sessions] != list(range(len(sessions))) or not sessions:
         raise InputError(f"Scores of sessions {[s.session for s in sessions]} were given; they must be 0, 1, 2, …")
     accuracies = [score.accuracy for score in sessions]
     return Scores(
-        tuple(sessions),
         average=sum(accuracies) / len(accuracies),
         performance_drop=accuracies[0] - accuracies[-1],
         generalised=generalised_accuracy(

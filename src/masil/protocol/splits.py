@@ -139,8 +139,16 @@ def rehearse(labels: Tensor, shots: int, novel: float, seed: int) -> Iterator[Pl
 
 def held_out(images: Images, share: float, seed: int) -> tuple[Images, Images]:
     """Split images into a kept and a held-out part, `share` of every class (at least one, never all)."""
-    kept, held = _split(images.labels, share, seed)
-    return images.subset(kept), images.subset(held)
+    if not 0 < share < 1:
+        raise InputError(f"The held-out share is {share}; it must lie between 0 and 1.")
+    if len(images) == 0:
+        raise InputError("There are no images to hold a part of out.")
+    held = torch.zeros(len(images), dtype=torch.bool)
+    for label, positions in enumerate(by_class(images.labels, 0)):
+        size = len(positions)
+        shuffled = torch.from_numpy(np.random.default_rng([seed, 2, label]).permutation(size))
+        held[positions[shuffled[: min(max(1, round(share * size)), size - 1) if size > 1 else 0]]] = True
+    return images.subset(~held), images.subset(held)
 
 
 def pseudo_novel(
@@ -162,27 +170,8 @@ def pseudo_novel(
     shuffled = np.random.default_rng([seed, 1]).permutation(base).tolist()
     order = (*sorted(shuffled[novel:]), *shuffled[:novel])
 
-    of_base = torch.isin(dataset.train.labels, torch.tensor(base)).nonzero().flatten()
-    kept, held = _split(dataset.train.labels[of_base], share, seed)
-    played = Dataset(
-        name=f"{dataset.name} (pseudo-novel {seed})",
-        classes=dataset.classes,
-        train=dataset.train.subset(of_base[kept]),
-        test=dataset.train.subset(of_base[held]),
-    )
+    of_base = dataset.train.subset(torch.isin(dataset.train.labels, torch.tensor(base)))
+    kept, held = held_out(of_base, share, seed)
+    played = Dataset(f"{dataset.name} (pseudo-novel {seed})", dataset.classes, train=kept, test=held)
     name, base_classes = f"{protocol.name}-pseudo-{seed}", len(base) - novel
     return replace(protocol, name=name, base_classes=base_classes, sessions=sessions, way=way, order=order), played
-
-
-def _split(labels: Tensor, share: float, seed: int) -> tuple[Tensor, Tensor]:
-    """Positions kept and held out, class by class; a class of one image keeps it."""
-    if not 0 < share < 1:
-        raise InputError(f"The held-out share is {share}; it must lie between 0 and 1.")
-    if len(labels) == 0:
-        raise InputError("There are no images to hold a part of out.")
-    held = torch.zeros(len(labels), dtype=torch.bool)
-    for label, positions in enumerate(by_class(labels, int(labels.max()) + 1)):
-        size = len(positions)
-        shuffled = torch.from_numpy(np.random.default_rng([seed, 2, label]).permutation(size))
-        held[positions[shuffled[: min(max(1, round(share * size)), size - 1) if size > 1 else 0]]] = True
-    return (~held).nonzero().flatten(), held.nonzero().flatten()

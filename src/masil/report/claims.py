@@ -1,22 +1,26 @@
 """What the paper claims beside what was measured: a difference over draws of the shots, its interval, a verdict."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import final
 
-from masil.benchmark import RunRecord, figure
+from masil.benchmark import RunRecord, paired_differences
 from masil.collapse import minimise_free_features
 from masil.protocol import mean_and_interval
+from masil.report.measured import with_shots
 from masil.report.published import TABLES, published, published_ablation, published_concept_cosines
+from masil.report.tables import ABLATION
 
 Runs = Mapping[str, RunRecord]  # of one protocol, by method
-# What each row of the ablation adds to the one before, and the paper's names of the two rows.
+# What each row of the paper's ablation adds to the one before.
 STEPS = (
-    ("a fixed simplex instead of a learnt classifier", ("nc-ce", "NC + CE"), ("learnable-ce", "Learnable + CE")),
-    ("dot-regression instead of cross-entropy", ("nc-fscil", "NC + ETF loss"), ("nc-ce", "NC + CE")),
-    ("vectors induced by concepts", ("cf-as-written", "NC + ETF loss + CF"), ("nc-fscil", "NC + ETF loss")),
-    ("fine-tuning", ("masil-as-written", "MASIL"), ("cf-as-written", "NC + ETF loss + CF")),
+    "a fixed simplex instead of a learnt classifier",
+    "dot-regression instead of cross-entropy",
+    "vectors induced by concepts",
+    "fine-tuning",
 )
+FIGURES = {"the last session": "accuracy", "the average": "average"}  # in words, and as a draw calls them
 
 
 @final
@@ -59,58 +63,38 @@ class Claim:
 
 def claims(records: Sequence[RunRecord]) -> list[Claim]:
     """Give every claim of the paper that these runs can be held against; draws are those named by a number."""
-    found: list[Claim] = []
+    every: list[Claim] = []
     for protocol in dict.fromkeys(record.protocol for record in records):
-        runs = {record.method: only_draws(record) for record in records if record.protocol == protocol}
-        found += [*_ahead(protocol, runs), *_steps(protocol, runs), *_cosines(protocol, runs)]
-        found += [*_concepts(protocol, runs), *_collapse(protocol, runs)]
-    return [*found, _frame()]
-
-
-def only_draws(record: RunRecord) -> RunRecord:
-    """Leave the standard shots out, of which there is one choice only."""
-    kept = [place for place, draw in enumerate(record.draws) if draw.draw is not None]
-    by_draw = record.extras.get("cosines_by_draw")
-    extras = record.extras if by_draw is None else {**record.extras, "cosines_by_draw": [by_draw[at] for at in kept]}
-    return replace(record, draws=tuple(record.draws[at] for at in kept), extras=extras)
-
-
-FIGURES = {"the last session": "accuracy", "the average": "average"}  # in words, and as a draw calls them
-
-
-def _differences(runs: Runs, better: str, worse: str) -> dict[str, tuple[float, ...]]:
-    """Give the differences of two methods on the same draws, for the last session and the average."""
-    ours, theirs = ({draw.draw: draw for draw in runs[name].draws} for name in (better, worse))
-    found = {}
-    for words, name in FIGURES.items():
-        pairs = [(figure(ours[draw], name), figure(theirs[draw], name)) for draw in ours if draw in theirs]
-        found[words] = tuple(our - their for our, their in pairs if our is not None and their is not None)
-    return found
+        runs = {record.method: with_shots(record, standard=False) for record in records if record.protocol == protocol}
+        every += [*_ahead(protocol, runs), *_steps(protocol, runs), *_cosines(protocol, runs)]
+        every += [*_concepts(protocol, runs), *_collapse(protocol, runs)]
+    return [*every, _frame()]
 
 
 def _ahead(protocol: str, runs: Runs) -> Iterator[Claim]:
-    if not {"masil-as-written", "nc-fscil"} <= set(runs):
-        return
-    rows = {row.method: row for row in published(protocol)}
-    for name, values in _differences(runs, "masil-as-written", "nc-fscil").items():
-        said = "no figure"
-        if rows:
-            pair = (rows["MASIL"], rows["NC-FSCIL"])
-            last = name == "the last session"
-            said = _signed(pair[0].last - pair[1].last if last else pair[0].average - pair[1].average)
-        yield Claim(protocol, f"MASIL is ahead of NC-FSCIL in {name}", said, values)
+    printed = {row.method: (row.last, row.average) for row in published(protocol)}
+    pairs = zip(printed["MASIL"], printed["NC-FSCIL"], strict=True) if printed else ()
+    text, methods = "MASIL is ahead of NC-FSCIL in {}", ("masil-as-written", "nc-fscil")
+    yield from _differences(Claim(protocol, text, "no figure", ()), runs, methods, pairs)
 
 
 def _steps(protocol: str, runs: Runs) -> Iterator[Claim]:
-    for text, (better, row), (worse, below) in STEPS:
-        if better in runs and worse in runs:
-            for name, values in _differences(runs, better, worse).items():
-                said = "no figure"
-                if protocol in TABLES:
-                    place = list(FIGURES).index(name)
-                    printed = published_ablation()
-                    said = _signed(printed[row][protocol][place] - printed[below][protocol][place])
-                yield Claim(protocol, f"{text}: raises {name}", said, values)
+    models = zip(ABLATION.values(), published_ablation().values(), strict=False)  # this package's is not the paper's
+    for text, ((worse, below), (better, above)) in zip(STEPS, pairwise(models), strict=True):
+        pairs = zip(above[protocol], below[protocol], strict=True) if protocol in TABLES else ()
+        yield from _differences(Claim(protocol, f"{text}: raises {{}}", "no figure", ()), runs, (better, worse), pairs)
+
+
+def _differences(
+    claim: Claim, runs: Runs, methods: tuple[str, str], printed: Iterable[tuple[float, float]]
+) -> Iterator[Claim]:
+    """Yield for each of the `FIGURES` the claim that the first method is ahead of the second on the same draws."""
+    if not all(method in runs for method in methods):
+        return
+    ours, theirs = (runs[method] for method in methods)
+    said = [f"{our - their:+.2f}".replace("-", "−") for our, their in printed] or [claim.paper] * len(FIGURES)
+    for (words, name), paper in zip(FIGURES.items(), said, strict=True):
+        yield replace(claim, text=claim.text.format(words), paper=paper, values=paired_differences(ours, theirs, name))
 
 
 def _cosines(protocol: str, runs: Runs) -> Iterator[Claim]:
@@ -182,7 +166,3 @@ def _frame() -> Claim:
         if cosine < 0.01
         else "not confirmed",
     )
-
-
-def _signed(value: float) -> str:
-    return f"{value:+.2f}".replace("-", "−")

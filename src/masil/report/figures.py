@@ -52,7 +52,7 @@ class Point:
     background: bool = False
 
 
-@styled
+@styled()
 def accuracy_by_session(curves: Sequence[Curve]) -> Figure:
     """Draw accuracy over all classes seen so far, one line a run, a band of one standard deviation over draws."""
     figure, ((axis,),) = panels(1, 1, (7.2, max(3.9, _height(curves))))
@@ -69,7 +69,7 @@ def accuracy_by_session(curves: Sequence[Curve]) -> Figure:
     return figure
 
 
-@styled
+@styled()
 def base_and_novel(by_kind: Mapping[str, Sequence[Curve]]) -> Figure:
     """Draw one panel a kind of accuracy ("base", "novel", "harmonic mean") with the same lines in each."""
     curves = next(iter(by_kind.values()))
@@ -83,7 +83,7 @@ def base_and_novel(by_kind: Mapping[str, Sequence[Curve]]) -> Figure:
     return figure
 
 
-@styled
+@styled()
 def accuracy_by_time(points: Sequence[Point]) -> Figure:
     """Draw accuracy after the last session against the time spent in learning, on a logarithmic axis."""
     from matplotlib.ticker import LogFormatter
@@ -109,7 +109,7 @@ def accuracy_by_time(points: Sequence[Point]) -> Figure:
     return figure
 
 
-@styled
+@styled()
 def cosines_by_session(runs: Mapping[str, Cosines], looks: Sequence[int] | None = None) -> Figure:
     """Draw the average cosine of class means to class vectors: Avg_{k≠k'} h_k·w_k' above, and own classes below.
 
@@ -131,7 +131,7 @@ def cosines_by_session(runs: Mapping[str, Cosines], looks: Sequence[int] | None 
     return figure
 
 
-@styled
+@styled()
 def collapse_by_epoch(history: Sequence[Mapping[str, Any]]) -> Figure:
     """Draw NC1–NC4 over the epochs of a base session, from the rows of its history.json."""
     from matplotlib.ticker import LogFormatter
@@ -158,7 +158,7 @@ def collapse_by_epoch(history: Sequence[Mapping[str, Any]]) -> Figure:
     return figure
 
 
-@styled
+@styled()
 def confusion(counts: ArrayLike) -> Figure:
     """Draw where test images go [s s], in per cent of each row: the session of the true class against the predicted."""
     matrix = np.asarray(counts, dtype=float)
@@ -186,32 +186,23 @@ def confusion(counts: ArrayLike) -> Figure:
 
 
 def _lines(axis: Axes, curves: Sequence[Curve]) -> None:
-    """Draw curves with the looks of their kinds."""
-    others = [curve for curve in curves if curve.kind == "background"]
-    published = [curve for curve in curves if curve.kind == "published"]
-    for index, curve in enumerate(curve for curve in curves if curve.kind == "measured"):
-        sessions, values = _by_session(curve)
-        style, centre = look(index), values.mean(0)
-        if len(values) > 1:
-            spread = values.std(0, ddof=1)
-            axis.fill_between(sessions, centre - spread, centre + spread, color=style["color"], alpha=0.2, linewidth=0)
-        axis.plot(sessions, centre, label=curve.label, **style)
-    for index, curve in enumerate(published):
-        sessions, values = _by_session(curve)
-        thin: dict[str, Any] = {"color": INK, "linewidth": 1.1, "markerfacecolor": PAPER, "markersize": 4}
-        dashes = (0, (1, 1.4)) if index % 2 else (0, (4, 2))
-        marker = look(index)["marker"]
-        axis.plot(sessions, values.mean(0), label=curve.label, linestyle=dashes, marker=marker, **thin)
-    for index, curve in enumerate(others):
-        sessions, values = _by_session(curve)
-        label = _others(len(others)) if index == 0 else "_"  # matplotlib leaves such a label out of the legend
-        axis.plot(sessions, values.mean(0), label=label, color=FAINT, linewidth=1, zorder=1)
+    """Draw curves with the looks of their kinds, those in the background last."""
+    for kind in ("measured", "published", "background"):
+        alike = [curve for curve in curves if curve.kind == kind]
+        for index, curve in enumerate(alike):
+            values = np.array(curve.draws, dtype=float)  # None becomes NaN
+            sessions, centre, style = np.arange(values.shape[1]), values.mean(0), look(index) | {"label": curve.label}
+            if kind == "published":
+                style |= {"color": INK, "linewidth": 1.1, "markerfacecolor": PAPER, "markersize": 4}
+                style["linestyle"] = (0, (1, 1.4)) if index % 2 else (0, (4, 2))
+            elif kind == "background":  # matplotlib leaves a label "_" out of the legend
+                label = "_" if index else _others(len(alike))
+                style = {"label": label, "color": FAINT, "linewidth": 1, "zorder": 1}
+            elif len(values) > 1:
+                band = values.std(0, ddof=1)
+                axis.fill_between(sessions, centre - band, centre + band, color=style["color"], alpha=0.2, linewidth=0)
+            axis.plot(sessions, centre, **style)
     _whole_numbers(axis)
-
-
-def _by_session(curve: Curve) -> tuple[np.ndarray, np.ndarray]:
-    values = np.array([[np.nan if v is None else v for v in draw] for draw in curve.draws], dtype=float)
-    return np.arange(values.shape[1]), values
 
 
 def _others(count: int) -> str:

@@ -1,9 +1,8 @@
-"""One table a base session: every method on it, over draws and on the standard shots, with what it keeps and costs."""
+"""A table for each base session: every method on it, on draws and the standard shots, what it keeps and costs."""
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 
-from masil.benchmark import RunRecord, over_draws, paired_difference
+from masil.benchmark import RunRecord, paired_differences
 from masil.methods import Method
 from masil.report.measured import (
     OURS,
@@ -12,7 +11,6 @@ from masil.report.measured import (
     draws_of,
     grouped,
     known_method,
-    last,
     last_accuracy,
     name_of,
     remark_on,
@@ -43,8 +41,8 @@ def leaderboards(
 ) -> list[Table]:
     """Give a table for every base session of a protocol, the one with most traced runs first.
 
-    A row has a method's figures over draws, on the standard shots, after balancing its scores, and as published, each
-    in columns of their own where there are some, and how far `ours` is ahead of it on the same shots.
+    A row has a method's figures over draws, on the standard shots, and as published, each in columns of their own where
+    there are some, and how far `ours` is ahead of it on the same shots.
     """
     bases = grouped([record for record in records if record.protocol == protocol], base_of)
 
@@ -60,25 +58,34 @@ def _leaderboard(protocol: str, runs: Sequence[RunRecord], ours: str, link: Link
     kinds = [kind for kind in (DRAWS, STANDARD) if any(kind in entrant for entrant in entrants)]
     counts = {draws_of(entrant[DRAWS]) for entrant in entrants if DRAWS in entrant}
     titles = {DRAWS: counts.pop() if len(counts) == 1 else DRAWS, STANDARD: STANDARD}
-    parts: list[tuple[Column, Callable[[Entrant], Value]]] = [
-        (Column(name, titles[kind], rank=True), partial(_headline, kind=kind, name=figure))
-        for kind in kinds
-        for name, figure in HEADLINES.items()
-    ]
-    if any(draw.balanced for run in runs for draw in run.draws):
-        parts += [
-            (Column(name, "balanced", rank=True), partial(_balanced, name=figure)) for name, figure in HEADLINES.items()
-        ]
-    if reference is not None:
-        parts.append((Column(f"{name_of(ours)} ahead"), partial(_ahead, ours=reference)))
-    if published(protocol):
-        parts += [(Column(name, "published"), partial(_published, name=name)) for name in ("last", "average")]
-    parts += [(Column(name), partial(_habit, name=name)) for name in ("trains", "keeps", "MB", "seconds")]
-    if link is not None:
-        parts += [(Column(titles[kind], "record"), partial(_record, kind=kind, link=link)) for kind in kinds]
-    columns = tuple(column for column, _ in parts)
+
+    def values(entrant: Entrant) -> dict[Column, Value]:
+        run = _main(entrant)
+        row: dict[Column, Value] = {}
+        for kind in kinds:
+            for name, figure in HEADLINES.items():
+                spread = entrant[kind].over_draws(figure) if kind in entrant else None
+                row[Column(name, titles[kind], rank=True)] = Value.of(spread)
+        if reference is not None:
+            row[Column(f"{name_of(ours)} ahead")] = _ahead(reference, entrant)
+        if published(protocol):
+            printed = published_row(protocol, name_of(run.method))
+            row[Column("last", "published")] = Value(printed.last if printed else None)
+            row[Column("average", "published")] = Value(printed.average if printed else None)
+        method, seconds = known_method(run.method), run.over_draws("learn_seconds")
+        row[Column("trains")] = Value(words=method.trains) if method else Value()
+        row[Column("keeps")] = Value(words=kept(method)) if method else Value()
+        row[Column("MB")] = Value(run.model_bytes / 1e6, form=",.1f")
+        row[Column("seconds")] = Value(seconds.mean if seconds else None, form=",.1f")
+        if link is not None:
+            for kind in kinds:
+                file = link(entrant[kind]) if kind in entrant else ""
+                row[Column(titles[kind], "record")] = Value(words="JSON", link=file) if file else Value()
+        return row
+
+    columns = tuple(values(entrants[0]))  # all rows have the same
     rows = [
-        Row(name_of(_main(entrant).method), tuple(value(entrant) for _, value in parts), remark_on(_main(entrant)))
+        Row(name_of(_main(entrant).method), tuple(values(entrant).values()), remark_on(_main(entrant)))
         for entrant in entrants
     ]
     notes = [SPREAD] * (DRAWS in kinds) + [AHEAD.format(name_of(ours))] * (reference is not None)
@@ -88,42 +95,12 @@ def _leaderboard(protocol: str, runs: Sequence[RunRecord], ours: str, link: Link
     return Table(f"{title_of(protocol)}: all methods", "method", columns, groups, notes=tuple(notes))
 
 
-def _headline(entrant: Entrant, kind: str, name: str) -> Value:
-    return Value.of(last(entrant[kind], name)) if kind in entrant else Value()
-
-
-def _balanced(entrant: Entrant, name: str) -> Value:
-    return Value.of(over_draws(_main(entrant).draws, name, balanced=True))
-
-
-def _ahead(entrant: Entrant, ours: Entrant) -> Value:
-    if entrant is ours:
+def _ahead(ours: Entrant, theirs: Entrant) -> Value:
+    """Give how far ours is ahead on the shots that both have: the draws, or else the standard ones."""
+    if ours is theirs:
         return Value()
-    differences = (paired_difference(ours[kind], entrant[kind]) for kind in ours if kind in entrant)
-    return Value.difference(next((difference for difference in differences if difference is not None), None))
-
-
-def _published(entrant: Entrant, name: str) -> Value:
-    run = _main(entrant)
-    row = published_row(run.protocol, name_of(run.method))
-    return Value() if row is None else Value(getattr(row, name))
-
-
-def _habit(entrant: Entrant, name: str) -> Value:
-    """Say what a method trains in a session and keeps between sessions, as its class declares, and what it cost."""
-    run = _main(entrant)
-    if name == "MB":
-        return Value(run.model_bytes / 1e6, form=",.1f")
-    if name == "seconds":
-        return Value(seconds.mean if (seconds := last(run, "learn_seconds")) else None, form=",.1f")
-    method = known_method(run.method)
-    if method is None:
-        return Value()
-    return Value(words=method.trains if name == "trains" else kept(method))
-
-
-def _record(entrant: Entrant, kind: str, link: Link) -> Value:
-    return Value(words="JSON", link=link(entrant[kind])) if kind in entrant else Value()
+    differences = (paired_differences(ours[kind], theirs[kind]) for kind in ours if kind in theirs)
+    return Value.difference(next(filter(None, differences), ()))
 
 
 def _entrants(runs: Sequence[RunRecord]) -> list[Entrant]:

@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from masil.benchmark import RunRecord, has_commit, over_draws, parameters_now
+from masil.benchmark import RunRecord, has_commit, parameters_now
 from masil.errors import InputError, lookup
 from masil.methods import BALANCE_SUFFIX, METHODS, Method, find_method
-from masil.protocol import PROTOCOLS, Spread
+from masil.protocol import PROTOCOLS
 from masil.report.published import TITLES
 from masil.wording import duration
 
@@ -61,7 +62,7 @@ def draws_of(record: RunRecord) -> str:
 
 
 def budget_of(records: Iterable[RunRecord]) -> str:
-    """Say how long the base session of runs was trained, where it was and they know."""
+    """Say how many epochs the base session of runs was trained, where they know."""
     epochs = {len(record.extras["history"]) for record in records if record.extras.get("history")}
     return ", ".join(f"{count} epochs" for count in sorted(epochs))
 
@@ -89,6 +90,15 @@ def waiting_note(records: Iterable[RunRecord]) -> list[str]:
     return [f"Waiting: {why}." for why in sorted({record.waiting for record in records if record.waiting})]
 
 
+def with_shots(record: RunRecord, *, standard: bool) -> RunRecord:
+    """Give a run with the standard shots alone, of which there is one choice only, or with the other draws alone."""
+    kept = [index for index, draw in enumerate(record.draws) if (draw.draw is None) == standard]
+    extras = dict(record.extras)
+    if by_draw := extras.get("cosines_by_draw"):
+        extras["cosines_by_draw"] = [by_draw[index] for index in kept]
+    return replace(record, draws=tuple(record.draws[index] for index in kept), extras=extras)
+
+
 def grouped(records: Iterable[RunRecord], key: Callable[[RunRecord], str]) -> dict[str, list[RunRecord]]:
     """Give the runs that share a key, under it; the worst is first, as in the paper."""
     groups: dict[str, list[RunRecord]] = {}
@@ -112,10 +122,9 @@ def checked(records: Sequence[RunRecord]) -> tuple[RunRecord, ...]:
 
 
 def _order(record: RunRecord) -> tuple[int | str, ...]:
-    known = list(TITLES)
-    place = known.index(record.protocol) if record.protocol in known else len(known)
+    protocols = [*TITLES, record.protocol]  # those of others come last
     identity = (record.protocol, record.method, record.backbone, record.weights, record.recipe or "")
-    return (place, *identity, record.started, *record.stamped("command"))
+    return (protocols.index(record.protocol), *identity, record.started, *record.stamped("command"))
 
 
 def select(records: Sequence[RunRecord], only: Sequence[str] = (), methods: Sequence[str] = ()) -> list[RunRecord]:
@@ -132,14 +141,9 @@ def select(records: Sequence[RunRecord], only: Sequence[str] = (), methods: Sequ
     return chosen
 
 
-def last(record: RunRecord, name: str = "accuracy") -> Spread | None:
-    """Give a figure over the draws: of a draw as a whole, else of its last session."""
-    return over_draws(record.draws, name)
-
-
 def last_accuracy(record: RunRecord) -> float:
     """Give the mean accuracy after the last session."""
-    accuracy = last(record)
+    accuracy = record.over_draws("accuracy")
     return accuracy.mean if accuracy is not None else 0.0
 
 

@@ -23,7 +23,7 @@ FAR = 5  # places; a method that moved by more needs a word
 
 
 def order_table(protocol: str, records: Iterable[RunRecord]) -> Table | None:
-    """Give ranks by last accuracy, published and here, a group a base session; none where fewer than five are shared.
+    """Give ranks by last accuracy, published and here, by base session; None where fewer than five are in both.
 
     Where several of our methods stand for one published row, the most accurate counts.
     """
@@ -49,7 +49,7 @@ def order_table(protocol: str, records: Iterable[RunRecord]) -> Table | None:
     return Table(f"{title_of(protocol)}: order of methods", "method", columns, tuple(groups), notes=notes)
 
 
-@styled
+@styled()
 def order_figure(table: Table) -> Figure:
     """Draw each group as lines from published ranks to ours; those that moved far are coloured."""
     most = max(len(group.rows) for group in table.groups)

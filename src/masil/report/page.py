@@ -12,7 +12,6 @@ from masil.report.measured import (
     checked,
     detail_of,
     draws_of,
-    last,
     leading,
     name_of,
     provenance,
@@ -109,6 +108,6 @@ def _headline(record: RunRecord) -> list[tuple[str, str, str, str]]:
         beside |= {name: f"published MASIL {value:.2f}" for name, value in printed.items()}
     numbers = []
     for title, name in HEADLINE.items():
-        mean, _, deviation = Value.of(last(record, name)).text().partition(" ± ")
+        mean, _, deviation = Value.of(record.over_draws(name)).text().partition(" ± ")
         numbers.append((title, mean, deviation, beside.get(name, "")))
     return numbers

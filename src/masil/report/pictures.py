@@ -13,7 +13,6 @@ from masil.report.measured import (
     OURS,
     budget_of,
     grouped,
-    last,
     last_accuracy,
     name_of,
     remark_on,
@@ -109,7 +108,7 @@ class _Setting:
         return self._picture("accuracy", figures.accuracy_by_session(curves), caption, " ".join(words))
 
     def _base_and_novel(self) -> Picture:
-        ends = ((label, last(run, "harmonic_mean")) for label, run in self.labelled)
+        ends = ((label, run.over_draws("harmonic_mean")) for label, run in self.labelled)
         words = ", ".join(f"{label} {end.mean:.2f}" for label, end in ends if end is not None)
         return self._picture(
             "base-novel",
@@ -121,7 +120,7 @@ class _Setting:
     def _time(self) -> Picture:
         points = []
         for index, (label, run) in enumerate(self.labelled):
-            end, seconds = last(run), last(run, "learn_seconds")
+            end, seconds = run.over_draws("accuracy"), run.over_draws("learn_seconds")
             if end is not None and seconds is not None:
                 deviation = end.std if end.n > 1 else 0.0
                 points.append(figures.Point(label, seconds.mean, end.mean, deviation, background=index >= MOST))

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from jinja2 import Environment
     from rich.console import RenderableType
 
-WIDTH = 480  # points of a page in LaTeX
 SPECIAL = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
@@ -23,7 +22,7 @@ SPECIAL = {
 
 
 def markdown_table(table: Table) -> str:
-    """Give one aligned table a group, so that published and measured rows never share a column; the best in bold."""
+    """Give an aligned table for each group, so that published and measured rows share no column; the best is bold."""
     blocks = [f"**{escaped(table.title)}**"]
     for group in table.groups:
         blocks += [f"*{escaped(group.title)}*", _markdown_group(table, group)]
@@ -48,9 +47,8 @@ def _markdown_group(table: Table, group: Group) -> str:
     lines = [[escaped(table.first), *map(escaped, table.headings())]]
     for row in group.rows:
         label = escaped(row.label) + (f" ({escaped(row.detail)})" if row.detail else "")
-        texts = [_markdown_value(value) for value in row.values]
-        lines.append([label, *(texts or map(escaped, row.texts(len(table.columns))))])
-    return aligned(lines)
+        lines.append([label, *map(_markdown_value, row.cells(len(table.columns)))])
+    return _aligned(lines)
 
 
 def _markdown_value(value: Value) -> str:
@@ -58,7 +56,7 @@ def _markdown_value(value: Value) -> str:
     return f"**{text}**" if value.best else text
 
 
-def aligned(lines: list[list[str]]) -> str:
+def _aligned(lines: list[list[str]]) -> str:
     """Give Markdown's lines of a table: a heading, then rows; the first column to the left, the others to the right."""
     widths = [max(3, *map(len, column)) for column in zip(*lines, strict=True)]
     rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
@@ -85,8 +83,8 @@ def terminal_table(table: Table) -> RenderableType:
         for row in group.rows:
             label = Text(row.label)
             label.append(f" {row.detail}" if row.detail else "", style="dim")
-            values = [Text(value.text(), style="bold" if value.best else "") for value in row.values]
-            grid.add_row(label, *(values or map(Text, row.texts(len(table.columns)))))
+            cells = row.cells(len(table.columns))
+            grid.add_row(label, *(Text(value.text(), style="bold" if value.best else "") for value in cells))
         lines += [Text(group.title, style="italic cyan"), grid]
     return Lines(*lines, *(Text(note, style="dim") for note in table.notes), Text())
 
@@ -105,7 +103,10 @@ def html_table(table: Table) -> str:
 
 
 def latex_table(table: Table) -> str:
-    """Give a `table*` a group, with shared headings over a rule; needs booktabs and, for wide ones, graphicx."""
+    """Give a `table*` for each group, with shared headings over a rule; one wider than the page is made to fit.
+
+    The document needs booktabs and graphicx.
+    """
     floats = ("\n".join(_latex_group(table, group)) for group in table.groups)
     notes = f"\n\n\\noindent{{\\scriptsize {tex(' '.join(table.notes))}\\par}}" if table.notes else ""
     return "\n\n".join(floats) + notes + "\n"
@@ -118,12 +119,12 @@ def tex(text: str) -> str:
 
 def _latex_group(table: Table, group: Group) -> Iterator[str]:
     count = len(table.columns)
-    shrunk = _latex_width(table, group) > WIDTH
-    yield "% needs \\usepackage{booktabs" + (",graphicx}" if shrunk else "}")
+    yield "% needs \\usepackage{booktabs,graphicx}"
     yield "\\begin{table*}"
     yield "\\centering\\footnotesize\\setlength{\\tabcolsep}{4pt}"
     yield f"\\caption{{{tex(table.title)} \\textit{{{tex(group.title)}}}}}"
-    yield ("\\resizebox{\\textwidth}{!}{" if shrunk else "") + f"\\begin{{tabular}}{{l{'r' * count}}}"
+    yield "\\resizebox{\\ifdim\\width>\\textwidth\\textwidth\\else\\width\\fi}{!}{%"
+    yield f"\\begin{{tabular}}{{l{'r' * count}}}"
     yield "\\toprule"
     if any(column.over for column in table.columns):
         heads, rules, start = [""], [], 2
@@ -136,7 +137,7 @@ def _latex_group(table: Table, group: Group) -> Iterator[str]:
     yield "\\midrule"
     yield from (_latex_row(row, count) for row in group.rows)
     yield "\\bottomrule"
-    yield "\\end{tabular}" + ("}" if shrunk else "")
+    yield "\\end{tabular}}"
     yield "\\end{table*}"
 
 
@@ -156,15 +157,3 @@ def _latex_value(value: Value) -> str:
     mean, sign, deviation = (tex(part) for part in value.text().partition(" ± "))
     text = f"\\textbf{{{mean}}}" if value.best else mean
     return f"{text}{{\\tiny{sign}{deviation}}}" if sign else text
-
-
-def _latex_width(table: Table, group: Group) -> float:
-    """Estimate the points a table needs: 4.2 a letter, 3 a letter of a deviation, and 8 between columns."""
-
-    def points(text: str) -> float:
-        mean, sign, deviation = text.partition(" ± ")
-        return 4.2 * len(mean) + 3 * len(sign + deviation)
-
-    lines = [[row.label + row.detail, *row.texts(len(table.columns))] for row in group.rows]
-    lines.append([table.first, *(max(column.name.split(), key=len, default="") for column in table.columns)])
-    return sum(8 + max(map(points, column)) for column in zip(*lines, strict=True))

@@ -1,26 +1,19 @@
 """The page of `masil reproduce`: what of MASIL replicates, then every table and figure beside the paper's."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from masil.benchmark import Budget, RunRecord
-from masil.report.claims import Claim, claims, only_draws
-from masil.report.figures import cosines_by_session
-from masil.report.measured import draws_of, name_of, slug, title_of
+from masil.benchmark import PARTS, Budget, RunRecord
+from masil.report.claims import Claim, claims
+from masil.report.figures import Cosines, cosines_by_session
+from masil.report.measured import OURS, draws_of, name_of, slug, title_of, with_shots
 from masil.report.published import REMARKS
 from masil.report.render import code, escaped, markdown_table
 from masil.report.style import save
 from masil.report.table import Column, Group, Row, Table, Value
-from masil.report.tables import ablation_of, concept_table, session_table
+from masil.report.tables import MEASURED, ablation_of, concept_table, session_table
 from masil.storage import write_bytes
 from masil.wording import duration
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 HEADER = "<!-- Made by `masil reproduce`; change the runs, not this file. -->"
 FILE = "what-replicates.md"
@@ -29,8 +22,8 @@ COLLAPSE = ("nc1", "nc1_ratio", "equiangular_means", "nc3", "nc4")
 
 def write_reproduction(records: Sequence[RunRecord], parts: Sequence[str], budget: Budget, folder: Path) -> Path:
     """Write the page and its figures, and give the page's path."""
-    for protocol, figure in _figures(records, parts):
-        save(figure, folder / "figures" / f"{slug(protocol)}-cosines.svg")
+    for protocol, lines in _cosines(records, parts).items():
+        save(cosines_by_session(lines), folder / "figures" / f"{slug(protocol)}-cosines.svg")
     page = folder / FILE
     write_bytes(page, reproduction_page(records, parts, budget).encode())
     return page
@@ -43,7 +36,7 @@ def reproduction_page(records: Sequence[RunRecord], parts: Sequence[str], budget
 
 def _page(records: Sequence[RunRecord], parts: Sequence[str], budget: Budget) -> Iterator[str]:
     protocols = list(dict.fromkeys(record.protocol for record in records))
-    most = max((len(only_draws(record).draws) for record in records), default=0)
+    most = max((len(with_shots(record, standard=False).draws) for record in records), default=0)
     yield HEADER
     yield "# What of MASIL replicates\n"
     yield (
@@ -56,17 +49,19 @@ def _page(records: Sequence[RunRecord], parts: Sequence[str], budget: Budget) ->
         "with 95 % confidence (Student's t). *Confirmed* is an interval on the paper's side of 0, *contradicted* one "
         "on the other side.\n"
     )
-    yield claims_table(claims(records))
-    for part, protocol in (("table1", "miniimagenet"), ("table2", "cifar100"), ("table3", "cub200")):
+    yield _claims_table(claims(records))
+    for part in ("table1", "table2", "table3"):
+        (protocol,), methods = PARTS[part]
         if part in parts and protocol in protocols:
+            runs = [record for record in records if record.method in methods]
             yield f"## {title_of(protocol)}\n"
-            yield markdown_table(session_table(protocol, _split(records, ("nc-fscil", "masil-as-written", "masil"))))
+            yield markdown_table(session_table(protocol, [*_with_shots(runs, True), *_with_shots(runs, False)]))
     if {"ablation", "characters"} & set(parts):
         yield "## Ablation\n"
-        yield markdown_table(ablation(records, protocols))
+        yield markdown_table(_ablation(records, protocols))
     if {"figure", "characters"} & set(parts):
         yield "## Class means and the vectors of other classes\n"
-        for protocol, _ in _figures(records, parts):
+        for protocol in _cosines(records, parts):
             yield f"![Average cosines by session on {title_of(protocol)}](figures/{slug(protocol)}-cosines.svg)\n"
         yield markdown_table(_cosine_table(records))
     if {"concepts", "characters"} & set(parts):
@@ -75,8 +70,8 @@ def _page(records: Sequence[RunRecord], parts: Sequence[str], budget: Budget) ->
     yield "## Base sessions\n"
     yield markdown_table(_base_table(records))
     yield "## How it was measured\n"
-    for stamp in dict.fromkeys(command for record in records for command in record.stamped("command")):
-        yield f"- {code(stamp)}"
+    for command in dict.fromkeys(command for record in records for command in record.stamped("command")):
+        yield f"- {code(command)}"
     for record in records:
         yield (
             f"- {escaped(name_of(record.method))} on {title_of(record.protocol)}: {draws_of(record)}, "
@@ -84,53 +79,37 @@ def _page(records: Sequence[RunRecord], parts: Sequence[str], budget: Budget) ->
         )
 
 
-def claims_table(found: Sequence[Claim]) -> str:
-    """Give the claims as a Markdown table."""
+def _claims_table(every: Sequence[Claim]) -> str:
     lines = ["| data set | claim | paper | here | verdict |", "| --- | --- | ---: | ---: | --- |"]
     lines += [
         f"| {title_of(claim.protocol) if claim.protocol else '–'} | {escaped(claim.text)} | {claim.paper} | "
         f"{claim.here()} | {escaped(claim.verdict())} |"
-        for claim in found
+        for claim in every
     ]
     return "\n".join([*lines, ""])
 
 
-def ablation(records: Sequence[RunRecord], protocols: Sequence[str]) -> Table:
+def _ablation(records: Sequence[RunRecord], protocols: Sequence[str]) -> Table:
     """Give the paper's five rows and this package's as a sixth, on the standard shots and over draws."""
     groups = {
-        f"measured by masil, {kind}": {(run.method, run.protocol): run for run in _of_kind(records, kind)}
-        for kind in ("standard shots", "draws")
+        f"{MEASURED}, {kind}": {(run.method, run.protocol): run for run in _with_shots(records, standard)}
+        for kind, standard in (("standard shots", True), ("draws", False))
     }
     return ablation_of(protocols, {title: runs for title, runs in groups.items() if runs}, REMARKS["ablation"])
 
 
-def _of_kind(records: Sequence[RunRecord], kind: str) -> list[RunRecord]:
-    """Give the records with their standard shots alone, or with their draws alone."""
-    kept = [
-        only_draws(record)
-        if kind == "draws"
-        else replace(record, draws=tuple(draw for draw in record.draws if draw.draw is None))
-        for record in records
-    ]
-    return [record for record in kept if record.draws]
+def _with_shots(records: Sequence[RunRecord], standard: bool) -> list[RunRecord]:
+    """Give the runs that have standard shots, or other draws, with these alone."""
+    return [run for record in records if (run := with_shots(record, standard=standard)).draws]
 
 
-def _split(records: Sequence[RunRecord], methods: Sequence[str]) -> list[RunRecord]:
-    chosen = [record for record in records if record.method in methods]
-    return [*_of_kind(chosen, "standard shots"), *_of_kind(chosen, "draws")]
-
-
-def _figures(records: Sequence[RunRecord], parts: Sequence[str]) -> Iterator[tuple[str, Figure]]:
-    if not {"figure", "characters"} & set(parts):
-        return
-    for protocol in dict.fromkeys(record.protocol for record in records):
-        lines = {
-            name_of(record.method): record.extras["cosines"]
-            for record in records
-            if record.protocol == protocol and record.method != "masil" and record.extras.get("cosines")
-        }
-        if lines:
-            yield protocol, cosines_by_session(lines)
+def _cosines(records: Sequence[RunRecord], parts: Sequence[str]) -> dict[str, dict[str, Cosines]]:
+    """Give the lines of each protocol's figure, by method; this package's is not in the paper's."""
+    lines: dict[str, dict[str, Cosines]] = {}
+    for record in records:
+        if {"figure", "characters"} & set(parts) and record.method != OURS and record.extras.get("cosines"):
+            lines.setdefault(record.protocol, {})[name_of(record.method)] = record.extras["cosines"]
+    return lines
 
 
 def _cosine_table(records: Sequence[RunRecord]) -> Table:
@@ -140,9 +119,9 @@ def _cosine_table(records: Sequence[RunRecord]) -> Table:
         Row(
             f"{name_of(record.method)}, {title_of(record.protocol)}",
             tuple(
-                Value(record.extras["cosines"][split][place][1], form=".4f")
+                Value(record.extras["cosines"][split][session][1], form=".4f")
                 for split in ("train", "test")
-                for place in (0, -1)
+                for session in (0, -1)
             ),
         )
         for record in records

@@ -56,18 +56,26 @@ def result_name(record: RunRecord) -> str:
 
 def tables(records: Sequence[RunRecord], ours: str = OURS) -> list[Table]:
     """Give every table of these runs."""
-    by_protocol = [
-        table
-        for protocol in _protocols(records)
-        for table in (
-            *leaderboards(protocol, records, ours),
-            session_table(protocol, records, ours),
-            balance_table(protocol, records),
-            order_table(protocol, records),
-        )
-        if table is not None
-    ]
+    by_protocol = [table for runs in _by_protocol(records).values() for _, table in _tables(runs, ours)]
     return [*by_protocol, *comparison_tables(records)]
+
+
+def _by_protocol(records: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
+    protocols: dict[str, list[RunRecord]] = {}
+    for record in records:
+        protocols.setdefault(record.protocol, []).append(record)
+    return protocols
+
+
+def _tables(runs: Sequence[RunRecord], ours: str, link: Link | None = None) -> Iterator[tuple[str, Table]]:
+    """Yield the tables of a protocol's runs, each under the title that it has where it is folded."""
+    protocol = runs[0].protocol
+    for board in leaderboards(protocol, runs, ours, link):
+        yield f"All methods on {board.groups[0].title}", board
+    yield "Accuracy by session, published and measured", session_table(protocol, runs, ours)
+    yield "Base and novel classes, performance drop, cost", balance_table(protocol, runs)
+    if (order := order_table(protocol, runs)) is not None:
+        yield "The order of methods against the published order", order
 
 
 def results_latex(records: Sequence[RunRecord], ours: str = OURS) -> str:
@@ -80,33 +88,20 @@ def results_markdown(records: Sequence[RunRecord], ours: str = OURS, folder: Pat
     return "\n".join(_markdown(checked(records), ours, Path() if folder is None else folder))
 
 
-def _protocols(records: Sequence[RunRecord]) -> list[str]:
-    return list(dict.fromkeys(record.protocol for record in records))
-
-
 def _markdown(records: Sequence[RunRecord], ours: str, folder: Path) -> Iterator[str]:
     def link(record: RunRecord) -> str:
         file = record.source or Path(result_name(record))
         return Path(os.path.relpath(file, folder)).as_posix()
 
     yield f"{HEADER}\n# Results\n\n{INTRO}\n"
-    for protocol in _protocols(records):
-        runs = [record for record in records if record.protocol == protocol]
+    for protocol, runs in _by_protocol(records).items():
         sessions = len(runs[0].draws[0].sessions) - 1
         yield f"## {escaped(title_of(protocol))}\n"
         novel = f"{sessions} sessions of {runs[0].way} classes with {runs[0].shot} images each"
         yield f"{runs[0].base_classes} base classes, then {novel}.\n"
-        first, *others = leaderboards(protocol, runs, ours, link)
+        (_, first), *others = _tables(runs, ours, link)
         yield markdown_table(first)
-        for board in others:
-            yield _folded(f"All methods on {board.groups[0].title}", markdown_table(board))
-        for title, table in (
-            ("Accuracy by session, published and measured", session_table(protocol, runs, ours)),
-            ("Base and novel classes, performance drop, cost", balance_table(protocol, runs)),
-            ("The order of methods against the published order", order_table(protocol, runs)),
-        ):
-            if table is None:
-                continue
+        for title, table in others:
             yield _folded(title, markdown_table(table))
         yield _folded("The command and commit behind every row", _commands(runs, link))
     if comparisons := comparison_tables(records):
@@ -142,29 +137,26 @@ def methods_markdown() -> str:
     """Give the page of the package's own methods; the same classes give the same text."""
     methods = [method for method in METHODS.values() if method.__module__.startswith("masil.")]
     lines = [["method", "name", "trains", "keeps", "cited as", "how it differs from its authors' version"], ["---"] * 6]
-    entries: dict[str, str] = {}
+    keys: dict[str, str] = {}  # by citation
     for method in sorted(methods, key=lambda method: method.title.lower()):
-        key = next((key for key, citation in entries.items() if citation == method.citation), None)
-        key = key or _key(method.citation, entries)
-        entries[key] = method.citation
+        if method.citation not in keys:
+            keys[method.citation] = _key(method.citation, set(keys.values()))
         label = [escaped(method.title), f"`{method.name}`", method.trains, kept(method)]
-        lines.append([*label, f"[{key}](#citations)", escaped(method.differs)])
-    references = [f"- **{key}**: {escaped(citation)}." for key, citation in sorted(entries.items())]
-    bibtex = filter(None, (_bibtex(key, citation) for key, citation in sorted(entries.items())))
-    table = [f"| {' | '.join(line)} |" for line in lines]
-    folded = "\n<details><summary>As BibTeX, with as much as the citations above say</summary>\n\n```bibtex"
+        lines.append([*label, f"[{keys[method.citation]}](#citations)", escaped(method.differs)])
+    cited = sorted((key, citation) for citation, key in keys.items())
     parts = [
         f"{METHODS_HEADER}\n# Methods\n\n{METHODS_INTRO}\n",
-        *table,
+        *(f"| {' | '.join(line)} |" for line in lines),
         "\n## Citations\n",
-        *references,
-        folded,
-        *bibtex,
+        *(f"- **{key}**: {escaped(citation)}." for key, citation in cited),
+        "\n<details><summary>As BibTeX, with as much as the citations above say</summary>\n\n```bibtex",
+        *filter(None, (_bibtex(key, citation) for key, citation in cited)),
+        "```\n\n</details>\n",
     ]
-    return "\n".join([*parts, "```\n\n</details>\n"])
+    return "\n".join(parts)
 
 
-def _key(citation: str, taken: dict[str, str]) -> str:
+def _key(citation: str, taken: set[str]) -> str:
     """Give a short name for a citation, such as "vinyals2016"; a second of the same author and year gets a letter."""
     match = CITATION.fullmatch(citation)
     name = match["first"].split()[-1] + match["year"] if match else "".join(citation.split()[:2])

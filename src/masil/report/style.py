@@ -5,12 +5,11 @@ from __future__ import annotations
 import importlib.util
 import io
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import wraps
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from masil.errors import InputError
 from masil.storage import write_bytes
@@ -18,8 +17,6 @@ from masil.storage import write_bytes
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-P = ParamSpec("P")
 
 INK, FAINT, PAPER = "#1b1b1b", "#d4d4d4", "#ffffff"  # in a page these three follow its light or dark mode
 # Okabe and Ito (2008), without the yellow that white paper swallows. Dashes and markers tell lines apart in grey print.
@@ -57,17 +54,6 @@ STYLE: dict[str, Any] = {
 }
 
 
-def styled(function: Callable[P, Figure]) -> Callable[P, Figure]:
-    """Let a figure function draw in our style, whatever the user's matplotlib settings are, and leave those alone."""
-
-    @wraps(function)
-    def inside(*args: P.args, **kwargs: P.kwargs) -> Figure:
-        with _our_style():
-            return function(*args, **kwargs)
-
-    return inside
-
-
 def check_drawing() -> None:
     """Raise where figures cannot be drawn; worth asking before a long run whose report has some."""
     if importlib.util.find_spec("matplotlib") is None:
@@ -75,7 +61,8 @@ def check_drawing() -> None:
 
 
 @contextmanager
-def _our_style(**further: Any) -> Iterator[None]:
+def styled(**further: Any) -> Iterator[None]:
+    """Draw in our style inside a block or a function, whatever the user's matplotlib settings are; these stay."""
     check_drawing()
     import matplotlib as mpl
 
@@ -127,6 +114,6 @@ def inline_svg(figure: Figure, name: str, label: str) -> str:
 def _rendered(figure: Figure, kind: str, fonttype: str = "path", **settings: Any) -> bytes:
     undated = {"pdf": ("CreationDate", "Creator", "Producer"), "svg": ("Date", "Creator"), "png": ("Software",)}
     buffer = io.BytesIO()
-    with _our_style(**{"svg.fonttype": fonttype}):
+    with styled(**{"svg.fonttype": fonttype}):
         figure.savefig(buffer, format=kind, metadata=dict.fromkeys(undated.get(kind, ())), **settings)
     return buffer.getvalue()

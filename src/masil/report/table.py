@@ -1,12 +1,11 @@
 """One model of a table: columns, and groups of rows that are never mixed. Renderers turn it into text."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Self, final
 
-from masil.protocol import Spread
+from masil.protocol import Spread, mean_and_interval
 
 NOT_RUN = "not run"
 
@@ -25,18 +24,19 @@ class Value:
     best: bool = False
 
     @classmethod
-    def of(cls, spread: Spread | None, form: str = ".2f") -> Self:
+    def of(cls, spread: Spread | None) -> Self:
         """Take a figure over draws: its mean and, of several, the deviation."""
         if spread is None:
             return cls()
-        return cls(spread.mean, None if math.isnan(spread.std) else spread.std, form=form)
+        return cls(spread.mean, spread.std if spread.n > 1 else None)
 
     @classmethod
-    def difference(cls, spread: Spread | None) -> Self:
-        """Take a difference over draws: its mean with a sign and, of several, the interval."""
-        if spread is None:
+    def difference(cls, values: Sequence[float]) -> Self:
+        """Take a difference on each draw: its mean with a sign and, of several draws, the interval of a t-test."""
+        if not values:
             return cls()
-        return cls(spread.mean, None, None if math.isnan(spread.low) else (spread.low, spread.high), "+.2f")
+        spread = mean_and_interval(values)
+        return cls(spread.mean, interval=(spread.low, spread.high) if spread.n > 1 else None, form="+.2f")
 
     def text(self) -> str:
         """Give "57.23", "57.23 ± 0.31", "+1.12 [0.40, 1.84]", "−5.22e−04" or the words."""
@@ -70,9 +70,13 @@ class Row:
     detail: str = ""
     remark: str = NOT_RUN
 
+    def cells(self, columns: int) -> list[Value]:
+        """Give a value for each column, the remark of a row without values standing in the first."""
+        return list(self.values) or [Value(words=self.remark), *[Value(words="")] * (columns - 1)]
+
     def texts(self, columns: int) -> list[str]:
-        """Give one text a column, a remark standing in the first."""
-        return [value.text() for value in self.values] if self.values else [self.remark] + [""] * (columns - 1)
+        """Give `cells` as text."""
+        return [value.text() for value in self.cells(columns)]
 
 
 @final
@@ -96,7 +100,7 @@ class Table:
     notes: tuple[str, ...] = ()
 
     def headings(self) -> list[str]:
-        """Give a heading a column that stands alone: with its shared heading only where names repeat."""
+        """Give each column one heading: its name, after the heading it shares with others where names repeat."""
         names = [column.name for column in self.columns]
         if len(set(names)) == len(names):
             return names
