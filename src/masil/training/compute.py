@@ -93,13 +93,6 @@ def joined(device: torch.device) -> Iterator[World]:
             distributed.destroy_process_group()
 
 
-def share_cores(world: World) -> None:
-    """Divide the cores among the processes of this machine, unless the user has."""
-    if world.size > 1 and "OMP_NUM_THREADS" not in os.environ:
-        here = int(os.environ.get("LOCAL_WORLD_SIZE", world.size))
-        torch.set_num_threads(max(1, torch.get_num_threads() // here))
-
-
 def own_device(device: torch.device) -> torch.device:
     """Give each process of a machine its own card."""
     local = os.environ.get("LOCAL_RANK")

@@ -48,9 +48,9 @@ class BaseLoss(nn.Module, ABC):
         """Name the settings."""
         return [setting.name for setting in fields(cls) if setting.init]
 
-    @abstractmethod
     def build(self, features: int, classes: int, generator: torch.Generator) -> Self:
-        """Make the parameters for activations of so many features and so many classes, virtual ones included."""
+        """Make the parameters for so many features and classes, virtual ones included; by default class vectors."""
+        return self.place(torch.randn(classes, features, generator=generator, device=generator.device))
 
     @abstractmethod
     def forward(self, activations: Tensor, labels: Tensor, partners: Tensor, lam: Tensor) -> Tensor:
@@ -121,10 +121,6 @@ class CosineLoss(BaseLoss):
         positive(self, "scale", "temperature")
         at_least(self, 0, "smoothing", "contrast")
         self.needs_whole_batch = self.contrast > 0  # type: ignore[misc]
-
-    def build(self, features: int, classes: int, generator: torch.Generator) -> Self:
-        """Draw the class vectors."""
-        return self.place(torch.randn(classes, features, generator=generator, device=generator.device))
 
     def forward(self, activations: Tensor, labels: Tensor, partners: Tensor, lam: Tensor) -> Tensor:
         """Give the cross-entropy, and contrast where it has a weight."""
@@ -199,10 +195,6 @@ class LeastSquaresLoss(BaseLoss):
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least(self, 0, "decay_vectors", "decay_features")
-
-    def build(self, features: int, classes: int, generator: torch.Generator) -> Self:
-        """Draw the class vectors."""
-        return self.place(torch.randn(classes, features, generator=generator, device=generator.device))
 
     def forward(self, activations: Tensor, labels: Tensor, partners: Tensor, lam: Tensor) -> Tensor:
         """Give Eq. obj of a batch."""

@@ -47,19 +47,19 @@ class Checkpoint:
         return self.epoch >= self.recipe.epochs
 
     def part(self, prefix: str) -> dict[str, Tensor]:
-        """Give the tensors under a prefix, without it."""
-        return within(self.tensors, prefix)
+        """Give the tensors whose names begin with a prefix and a dot, named without them."""
+        start = f"{prefix}."
+        return {key.removeprefix(start): value for key, value in self.tensors.items() if key.startswith(start)}
+
+    @property
+    def kept(self) -> str:
+        """The prefix of the weights that are kept at the end: the average, where there is one."""
+        return "average" if self.part("average") else "network"
 
     def finite(self) -> bool:
         """Say whether every weight of the network is a number."""
         weights = self.part("network").values()
         return all(bool(torch.isfinite(value).all()) for value in weights if value.is_floating_point())
-
-
-def within(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Give the tensors whose names begin with a prefix and a dot, named without them."""
-    start = f"{prefix}."
-    return {key.removeprefix(start): value for key, value in tensors.items() if key.startswith(start)}
 
 
 def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
@@ -137,14 +137,14 @@ def load_trained(folder: Path | str, backbone: Backbone | None = None) -> Traine
 
 def trained(checkpoint: Checkpoint, backbone: Backbone, source: Path) -> Trained:
     """Put the weights that the recipe keeps into `backbone` and give what was trained; no loss is needed."""
-    kept = checkpoint.part("average") or checkpoint.part("network")
-    fill(backbone, within(kept, "backbone"), source)
-    head = within(kept, "head")
+    kept = checkpoint.kept
+    fill(backbone, checkpoint.part(f"{kept}.backbone"), source)
+    head = checkpoint.part(f"{kept}.head")
     vectors = head.get("frame", head.get("vectors"))
     if vectors is None:
         raise StorageError(f"{source} holds no class vectors, neither a frame nor learnt ones.")
     projection = None
-    if state := within(head, "projection"):
+    if state := checkpoint.part(f"{kept}.head.projection"):
         projection = Projection(backbone.features, len(state["skip.weight"]))
         fill(projection, state, source)
         projection.eval().requires_grad_(False)
@@ -165,9 +165,10 @@ def compact(folder: Path | str, target: Path | str) -> Path:
     `load_trained` reads it as it does the original, at a quarter of the size or less.
     """
     checkpoint = _finished(Path(folder))
-    state = checkpoint.part("average") or checkpoint.part("network")
-    halved = {key: value.half() if value.is_floating_point() else value for key, value in state.items()}
-    tensors = {f"network.{key}": value for key, value in halved.items()}
+    tensors = {
+        f"network.{key}": value.half() if value.is_floating_point() else value
+        for key, value in checkpoint.part(checkpoint.kept).items()
+    }
     return write_checkpoint(Path(target), replace(checkpoint, tensors=tensors, running={}, averaged=0))
 
 
