@@ -60,6 +60,7 @@ class BaseLoss(nn.Module, ABC):
         """Make what needs the images [n c h w] that are trained on, as a run begins or goes on; by default nothing.
 
         They are uint8; `side` is the size at which the recipe begins. A resumed run must get what an unbroken one has.
+        It is no parameter or buffer: no checkpoint keeps it, and no weight average.
         """
 
     def virtual_classes(self, classes: int) -> int:

@@ -55,9 +55,9 @@ class TrainingRun:
         )  # fmt: skip
         self.names = names  # of the classes
         self.config = backbone.config()
-        own = copy.deepcopy(backbone).requires_grad_(True)
-        with_small_maps(own)
-        self.network = make_network(own, batches.classes, self.recipe).to(batches.device)
+        learning = copy.deepcopy(backbone).requires_grad_(True)
+        with_small_maps(learning)
+        self.network = make_network(learning, batches.classes, self.recipe).to(batches.device)
         self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.network.cast = settings.cast
         freeze(self.network, self.recipe.tuning)
@@ -66,7 +66,7 @@ class TrainingRun:
         self.wrapped = world.wrap_ddp(self.network, batches.device)
         self.optimiser = Optimiser(self.network, self.recipe)
         self.long = long_sizes(self.recipe, batches.steps)
-        self.choice = ForwardChoice(own, self.long if settings.compile else ())
+        self.choice = ForwardChoice(learning, self.long if settings.compile else ())
         self.forms: dict[str, str] = {}  # how convolutions on small maps are computed, by their shape
         self.epoch = self.step = 0
         self.history: list[Row] = []
@@ -97,7 +97,7 @@ class TrainingRun:
 
     def run_epoch(self, advance: Bar, every: int) -> None:
         """Train to the end of the current epoch, saving after every `every` steps (0: at the end alone)."""
-        self._prepare()
+        self._enter_stage()
         order = self.batches.order(self.epoch)
         for step in range(self.step, self.batches.steps):
             loss, seconds = self._train(step, order)
@@ -112,18 +112,18 @@ class TrainingRun:
     def epoch_seconds(self, px: int) -> float:
         """Say how long an epoch at this size takes, by steps of this network; it is trained on meanwhile."""
         self.epoch = next(epoch for epoch in range(self.recipe.epochs) if self.recipe.pixels(epoch) == px)
-        self._prepare()
+        self._enter_stage()
         order, steps = self.batches.order(0), WARM + TIMED
         if px in self.choice.sizes:
             steps += WARM + 2 * TIMED
         seconds = [self._train(step % self.batches.steps, order)[1] for step in range(steps)]
         return self.batches.steps * median(seconds[-TIMED:])
 
-    def _prepare(self) -> None:
+    def _enter_stage(self) -> None:
         """Let convolutions take their fastest form, and switch to training mode."""
         if self.pixels in self.long and self.batches.device.type == "cpu":
-            each = self.batches.batch // self.world.size
-            choose_forms(self.network.backbone, (each, self.pixels), self.settings.cast, self.forms)
+            images = self.batches.batch // self.world.size
+            choose_forms(self.network.backbone, (images, self.pixels), self.settings.cast, self.forms)
         set_training(self.network, self.recipe.tuning)
 
     def _train(self, step: int, order: Tensor) -> tuple[float, float]:

@@ -82,17 +82,17 @@ def read_checkpoint(folder: Path) -> Checkpoint | None:
         raise StorageError(f"The checkpoint {path} holds a description that cannot be read ({error}).") from error
 
 
-def check_fits(saved: Checkpoint, own: Checkpoint, path: Path) -> None:
+def check_fits(saved: Checkpoint, current: Checkpoint, path: Path) -> None:
     """Refuse a checkpoint of another backbone, recipe or set of images, or of classes with other names."""
     way_out = "Choose another folder, or start again with --fresh (resume=False)."
-    if saved.backbone != json.loads(json.dumps(own.backbone)):
-        there, here = _short(saved.backbone), _short(own.backbone)
+    if saved.backbone != json.loads(json.dumps(current.backbone)):
+        there, here = _short(saved.backbone), _short(current.backbone)
         raise StorageError(f"{path} is a checkpoint of another backbone: {there} there, {here} here. {way_out}")
-    if different := own.recipe.differences(saved.recipe):
+    if different := current.recipe.differences(saved.recipe):
         raise StorageError(f"{path} is a checkpoint of another recipe ({'; '.join(different[:3])}). {way_out}")
-    if saved.data != own.data:
+    if saved.data != current.data:
         raise StorageError(f"{path} was trained on other images, labels or image sizes than these. {way_out}")
-    for label, (there, here) in enumerate(zip(saved.names or (), own.names or (), strict=False)):
+    for label, (there, here) in enumerate(zip(saved.names or (), current.names or (), strict=False)):
         if there != here:
             raise StorageError(f"In {path} class {label} is called '{there}', here '{here}'. {way_out}")
 
