@@ -184,6 +184,7 @@ def test_crops_that_cannot_be_cut_are_refused():
     ):
         with pytest.raises(InputError, match=sentence):
             crops(pixels, k, side, size, seeded())
-    for k, side, sentence in ((0, 4, "0 crops of each image were"), (1, 13, "Crops of 13 px do not fit into images")):
+    too_large = "Crops of 13 px do not fit into images of 12 × 12 px"
+    for k, side, sentence in ((0, 4, "0 crops of each image were asked for"), (1, 13, too_large)):
         with pytest.raises(InputError, match=sentence):
             random_crops(images, Framing(12, 12), k, side, seed=0)
