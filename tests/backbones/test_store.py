@@ -53,6 +53,9 @@ def test_extracted_once_and_found_again(get, tiny, images, tmp_path, extracted):
     assert torch.equal(get(some=images(N).relabel(torch.zeros(N))), first)
     assert extracted == []
     assert sorted(path.suffix for path in tmp_path.iterdir()) == [".json", ".lock", ".npy"]
+    kept = first.clone()
+    first.zero_()  # changes stay in memory
+    assert torch.equal(get(), kept)
 
 
 def test_told_apart_by_weights_images_framing_and_view(get, tiny, images, tmp_path):
@@ -93,13 +96,6 @@ def test_the_usual_place_is_the_cache(tiny, images, tmp_path, monkeypatch):
     assert len(list((tmp_path / "activations").glob("resnet20-*.npy"))) == 1
 
 
-def test_changes_stay_in_memory(get):
-    first = get()
-    kept = first.clone()
-    first.zero_()
-    assert torch.equal(get(), kept)
-
-
 def test_no_images(get, images, tmp_path):
     assert get(some=images(0)).shape == (0, 32)
     assert list(tmp_path.iterdir()) == []
@@ -128,13 +124,17 @@ def test_it_continues_after_an_error(get, tiny, images, tmp_path, extracted, mon
     assert not part.exists()
 
 
-def test_a_death_just_before_the_end(get, tmp_path, extracted):
+def test_a_whole_part_is_taken_and_one_that_is_something_else_is_begun_again(get, tmp_path, extracted):
     whole = get().clone()
     (file,) = tmp_path.glob("*.npy")
-    file.rename(file.with_suffix(".part"))
+    file.rename(file.with_suffix(".part"))  # as after a death just before the end
     extracted.clear()
     assert torch.equal(get(), whole)
     assert extracted == []
+    file.with_suffix(".part").write_bytes(b"not one of ours" * 100)
+    file.unlink()
+    assert torch.equal(get(), whole)
+    assert extracted == list(range(0, N, 2))
 
 
 @pytest.mark.parametrize(
@@ -154,17 +154,7 @@ def test_a_damaged_file_is_extracted_again(get, tmp_path, caplog, damage):
     assert caplog.text.count("is damaged; its activations are extracted again") == 1
 
 
-def test_a_part_that_is_something_else_is_begun_again(get, tmp_path, extracted):
-    whole = get().clone()
-    (file,) = tmp_path.glob("*.npy")
-    file.with_suffix(".part").write_bytes(b"not one of ours" * 100)
-    file.unlink()
-    extracted.clear()
-    assert torch.equal(get(), whole)
-    assert extracted == list(range(0, N, 2))
-
-
-def test_a_full_disk(get, monkeypatch):
+def test_a_full_disk_and_a_folder_that_cannot_be_written(get, tiny, images, tmp_path, monkeypatch):
     written = 0
 
     def fsync(_):
@@ -176,9 +166,6 @@ def test_a_full_disk(get, monkeypatch):
     monkeypatch.setattr(os, "fsync", fsync)
     with pytest.raises(StorageError, match=r"\.part: the disk is full\. The 4 rows before are kept"):
         get()
-
-
-def test_a_folder_that_cannot_be_written(tiny, images, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match="cannot be written"):
         ActivationStore(tmp_path / "file").get(tiny(), images(N), **CHOICE)

@@ -30,35 +30,27 @@ def test_an_orthogonal_frame_has_unit_vectors_at_right_angles(k, extra, seed):
 
 
 @pytest.mark.parametrize("name", FRAMES)
-def test_the_seed_turns_the_frame(name):
+def test_the_seed_turns_the_frame_and_no_direction_is_preferred(name):
     frame = lookup("frame", name, FRAMES)
     assert torch.equal(frame(5, 8, seeded(1)), frame(5, 8, seeded(1)))
     assert not torch.allclose(frame(5, 8, seeded(1)), frame(5, 8, seeded(2)), atol=0.1)
-
-
-@pytest.mark.parametrize("name", FRAMES)
-def test_no_direction_is_preferred(name):
     frames = torch.stack([FRAMES[name](3, 4, seeded(seed)) for seed in range(2000)])  # [draws k d]
     assert frames.mean(0).abs().max() < 0.05
     torch.testing.assert_close(frames.square().mean(0), torch.full((3, 4), 0.25), atol=0.03, rtol=0)
 
 
-def test_a_frame_needs_room():
-    with pytest.raises(
-        InputError, match="A simplex of 120 classes needs at least 119 features but there are 64; choose"
-    ):
-        simplex_etf(120, 64, seeded())
-    with pytest.raises(
-        InputError, match="orthogonal frame of 120 classes needs at least 120 features but there are 119"
-    ):
-        orthogonal_frame(120, 119, seeded())
-    with pytest.raises(InputError, match="at least 2 classes, but there is 1"):
-        simplex_etf(1, 64, seeded())
-    for frame in FRAMES.values():
-        with pytest.raises(InputError, match="asked for 0 classes"):
-            frame(0, 64, seeded())
-
-
-def test_a_misspelt_frame_is_suggested():
+@pytest.mark.parametrize(
+    ("frame", "k", "d", "sentence"),
+    [
+        (simplex_etf, 120, 64, "A simplex of 120 classes needs at least 119 features but there are 64; choose"),
+        (orthogonal_frame, 120, 119, "orthogonal frame of 120 classes needs at least 120 features but there are 119"),
+        (simplex_etf, 1, 64, "at least 2 classes, but there is 1"),
+        (simplex_etf, 0, 64, "asked for 0 classes"),
+        (orthogonal_frame, 0, 64, "asked for 0 classes"),
+    ],
+)
+def test_a_frame_needs_room_and_its_name(frame, k, d, sentence):
+    with pytest.raises(InputError, match=sentence):
+        frame(k, d, seeded())
     with pytest.raises(UnknownNameError, match="no frame called 'simplx'; did you mean 'simplex'"):
         lookup("frame", "simplx", FRAMES)

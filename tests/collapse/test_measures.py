@@ -84,15 +84,12 @@ def test_an_orthogonal_frame_is_equiangular_but_no_simplex_until_it_is_centred()
     assert measures.simplex_means == pytest.approx(0, abs=1e-6)
 
 
-def test_nc1_grows_with_the_spread_and_ignores_scale_and_place():
+def test_nc1_grows_with_the_spread_and_ignores_scale_place_and_the_order_of_images():
     values = [nc_measures(*clouds(spread=spread)).nc1 for spread in (0.1, 0.3, 1.0)]
     assert values == sorted(values)
     h, labels, W = clouds()
     assert nc_measures(5 * h + 2, labels, W).nc1 == pytest.approx(nc_measures(h, labels, W).nc1, rel=1e-5)
-
-
-def test_blocks_do_not_change_the_result():
-    h, labels, W = clouds(n=9000)
+    h, labels, W = clouds(n=9000)  # several blocks
     order = torch.randperm(9000, generator=seeded(1))
     first, second = asdict(nc_measures(h, labels, W)), asdict(nc_measures(h[order], labels[order], W))
     assert first == pytest.approx(second)
@@ -109,21 +106,16 @@ def test_gradients_are_not_followed_and_inputs_stay():
 
 def test_what_cannot_be_measured_is_refused():
     h, labels, W = clouds()
-    with pytest.raises(InputError, match=r"activations are \[60, 8\] and the class vectors \[5, 7\]"):
-        nc_measures(h, labels, W[:, :7])
-    with pytest.raises(InputError, match="60 rows of activations but 59 labels"):
-        nc_measures(h, labels[:59], W)
-    with pytest.raises(InputError, match="Labels run from 0 to 4, but must number 4 classes from 0 to 3"):
-        nc_measures(h, labels, W[:4])
-    with pytest.raises(InputError, match="from 0 to 4 without gaps, but class 2 has no image"):
-        nc_measures(h, torch.where(labels == 2, 3, labels), W)
-    with pytest.raises(InputError, match="there is only 1"):
-        nc_measures(h, torch.zeros_like(labels), W[:1])
-    with pytest.raises(InputError, match="infinite or not a number"):
-        nc_measures(h / 0, labels, W)
-    with pytest.raises(InputError, match="has the network died"):
-        nc_measures(torch.zeros_like(h), labels, W)
-    with pytest.raises(InputError, match="class vector is zero"):
-        nc_measures(h, labels, torch.zeros_like(W))
-    with pytest.raises(InputError, match="no activations"):
-        nc_measures(h[:0], labels[:0], W)
+    for wrong, sentence in (
+        ((h, labels, W[:, :7]), r"activations are \[60, 8\] and the class vectors \[5, 7\]"),
+        ((h, labels[:59], W), "60 rows of activations but 59 labels"),
+        ((h, labels, W[:4]), "Labels run from 0 to 4, but must number 4 classes from 0 to 3"),
+        ((h, torch.where(labels == 2, 3, labels), W), "from 0 to 4 without gaps, but class 2 has no image"),
+        ((h, torch.zeros_like(labels), W[:1]), "there is only 1"),
+        ((h / 0, labels, W), "infinite or not a number"),
+        ((torch.zeros_like(h), labels, W), "has the network died"),
+        ((h, labels, torch.zeros_like(W)), "class vector is zero"),
+        ((h[:0], labels[:0], W), "no activations"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            nc_measures(*wrong)

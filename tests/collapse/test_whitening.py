@@ -134,27 +134,21 @@ def test_no_entry_is_too_small_for_a_normal_number():
 
 def test_what_cannot_be_whitened_is_refused():
     a, labels = anisotropic(k=3, n=10, d=5)
+    for rows, classes, options, sentence in (
+        (torch.where(a == a.max(), float("nan"), a), labels, {}, "infinite or not a number"),
+        (a, labels[:29], {}, "30 rows of activations but 29 labels"),
+        (a, torch.where(labels == 1, 2, labels), {}, "from 0 to 2 without gaps, but class 1 has no image"),
+        (a, labels - 1, {}, "Labels run from -1 to 1, but must number 2 classes"),
+        (a[:0], labels[:0], {}, "no activations"),
+        (a, labels, {"shrinkage": -1}, "shrinkage is -1, but must lie in"),
+        (a, labels, {"shots": 0}, "class of 0 shots"),
+        (a, labels, {"shrinkage": "automatic"}, "shrinkage is 'automatic', but must be a number or 'auto'"),
+        (torch.ones(30, 5), labels, {}, "do not vary within any class"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            Whitening.fit(rows, classes, **options)
     with pytest.raises(InputError, match="infinite or not a number"):
-        Whitening.fit(torch.where(a == a.max(), float("nan"), a), labels)
-    with pytest.raises(InputError, match="30 rows of activations but 29 labels"):
-        Whitening.fit(a, labels[:29])
-    with pytest.raises(InputError, match="from 0 to 2 without gaps, but class 1 has no image"):
-        Whitening.fit(a, torch.where(labels == 1, 2, labels))
-    with pytest.raises(InputError, match="Labels run from -1 to 1, but must number 2 classes"):
-        Whitening.fit(a, labels - 1)
-    with pytest.raises(InputError, match="no activations"):
-        Whitening.fit(a[:0], labels[:0])
-    with pytest.raises(InputError, match="shrinkage is -1, but must lie in"):
-        Whitening.fit(a, labels, shrinkage=-1)
-    with pytest.raises(InputError, match="class of 0 shots"):
-        Whitening.fit(a, labels, shots=0)
-    with pytest.raises(InputError, match="shrinkage is 'automatic', but must be a number or 'auto'"):
-        Whitening.fit(a, labels, shrinkage="automatic")
-    with pytest.raises(InputError, match="do not vary within any class"):
-        Whitening.fit(torch.ones(30, 5), labels)
-    g = Whitening.fit(a, labels)
-    with pytest.raises(InputError, match="infinite or not a number"):
-        g(a / 0)
+        Whitening.fit(a, labels)(a / 0)
 
 
 def test_a_state_from_before_names_a_power_which_is_one():

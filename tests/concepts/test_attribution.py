@@ -90,6 +90,9 @@ def test_maps_are_deterministic_and_the_seed_moves_the_noise() -> None:
     assert torch.equal(first, same)
     assert not torch.equal(first, other)
     assert torch.equal(*(location_maps(Planted(), images, coefficient(0)).heat for _ in range(2)))
+    with torch.no_grad():  # where gradients are off
+        assert torch.equal(gradient_maps(Planted(), images, coefficient(0), seed=1).heat, first)
+    assert not first.requires_grad
 
 
 def test_images_do_not_see_each_other_and_the_backbone_stays_as_it_was() -> None:
@@ -105,13 +108,6 @@ def test_images_do_not_see_each_other_and_the_backbone_stays_as_it_was() -> None
     assert not backbone.norm.training
     assert all(torch.equal(value, kept[name]) for name, value in backbone.state_dict().items())
     assert all(p.grad is None for p in backbone.parameters())
-
-
-def test_maps_may_be_asked_for_where_gradients_are_off() -> None:
-    with torch.no_grad():
-        maps = gradient_maps(Planted(), planted((4, 4)), coefficient(0), samples=2)
-    assert bool(maps.heat.any())
-    assert not maps.heat.requires_grad
 
 
 def test_blur_spreads_heat_without_changing_its_sum_away_from_the_border() -> None:
@@ -140,21 +136,17 @@ def test_bad_input_is_refused_in_a_sentence() -> None:
         location_maps(Planted(), torch.rand(3, 8, 8), coefficient(0))
 
 
-def test_coefficients_stay_as_they_are() -> None:
-    p = torch.rand(1, 3, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    kept = p.detach().clone()
-    gradient_importance(lambda c: c.sum(1), p)
-    assert torch.equal(p.detach(), kept)
-    assert p.grad is None
-
-
 def test_gradient_importances_of_a_linear_score_sum_to_it() -> None:
     generator = torch.Generator().manual_seed(0)
     p, w = torch.rand(5, 4, generator=generator), torch.randn(4, generator=generator)
+    kept = p.clone()
     with torch.no_grad():
         found = gradient_importance(lambda c: c @ w, p)
-    torch.testing.assert_close(found, p * w)
-    torch.testing.assert_close(found.sum(1), p @ w)
+    torch.testing.assert_close(found, kept * w)
+    torch.testing.assert_close(found.sum(1), kept @ w)
+    gradient_importance(lambda c: c @ w, p.requires_grad_())
+    assert torch.equal(p.detach(), kept)  # coefficients stay as they are
+    assert p.grad is None
 
 
 def test_gradient_importance_agrees_with_finite_differences() -> None:

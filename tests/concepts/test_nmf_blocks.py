@@ -110,18 +110,11 @@ def test_a_survey_gives_the_energy_and_the_rows_asked_for_in_their_order() -> No
     assert survey(as_blocks(ROWS), wanted[:0])[1].shape == (0, 16)
 
 
-def test_bad_values_in_a_late_block_are_found() -> None:
+def test_bad_values_in_a_late_block_and_a_byte_order_of_another_machine_are_refused() -> None:
+    assert block_rows(16) == block_rows(1 << 20) == 256
     rows = ROWS.clone()
     rows[650, 3] = -2
     with pytest.raises(InputError, match=r"activations go down to -2"):
         nmf(rows, 5)
-
-
-def test_blocks_shrink_as_features_grow() -> None:
-    assert block_rows(16) == 256
-    assert block_rows(1 << 20) == 256
-
-
-def test_a_byte_order_of_another_machine_is_refused() -> None:
     with pytest.raises(InputError, match="activations are >f4; convert them"):
         nmf(ROWS.numpy().astype(">f4"), 3)

@@ -106,11 +106,8 @@ def test_pixels_labels_and_names_are_those_of_the_archive(tmp_path):
     assert data.test.name(4) == "cifar-100-python/test[4]"
     assert data.shots is None
     assert data.notes == ("200 of the 200 standard shots are not among the training images: draw shots instead.",)
-
-
-def test_the_pixels_are_not_copied_and_cannot_be_changed(tmp_path):
-    pixels = read_cifar100(unpack(tmp_path), ARCHIVE).train.source.pixels
-    assert not pixels.flags.owndata
+    pixels = data.train.source.pixels
+    assert not pixels.flags.owndata  # not copied, and not to be changed
     with pytest.raises(ValueError, match="read-only"):
         pixels[0] = 0
 
@@ -126,13 +123,10 @@ def test_an_archive_is_unpacked_once(tmp_path):
     assert sorted(file.name for file in (tmp_path / "cifar-100-python").iterdir()) == ["meta", "test", "train"]
 
 
-def test_a_half_unpacked_folder_is_said(tmp_path):
-    (unpack(tmp_path) / "cifar-100-python" / "test").unlink()
+def test_a_half_unpacked_folder_and_a_half_downloaded_archive_are_said(tmp_path):
+    (unpack(tmp_path / "half") / "cifar-100-python" / "test").unlink()
     with pytest.raises(DataError, match=r"and in cifar-100-python/ for test\. "):
-        read_cifar100(tmp_path, ARCHIVE)
-
-
-def test_a_half_downloaded_archive_is_said(tmp_path):
+        read_cifar100(tmp_path / "half", ARCHIVE)
     (tmp_path / "cifar-100-python.tar.gz").write_bytes(PACKED[:-100])
     with pytest.raises(
         DataError, match=rf"\.tar\.gz has the md5 {md5(PACKED[:-100])} instead of {md5(PACKED)}: it is da"
@@ -169,21 +163,18 @@ def test_a_pickle_that_would_run_something_is_refused_even_with_the_right_checks
     assert not (tmp_path / "ran").exists()
 
 
-def test_the_names_may_not_even_hold_an_array(tmp_path):
-    unpack(tmp_path, meta=old_pickle({b"fine_label_names": np.zeros(3)}))
-    with pytest.raises(DataError, match=r"meta cannot be unpickled: it asks for numpy\.core\.multiarray\._reconstruct"):
-        read_cifar100(tmp_path, ARCHIVE)
-
-
-@pytest.mark.parametrize("meta", [pickle.dumps([1, 2]), pickle.dumps({"names": NAMES}), pickle.dumps(7)])
-def test_names_that_are_not_there_are_said(tmp_path, meta):
-    with pytest.raises(DataError, match="meta does not hold the names of the classes"):
+@pytest.mark.parametrize(
+    ("meta", "sentence"),
+    [
+        (old_pickle({b"fine_label_names": np.zeros(3)}),  # names may not even hold an array
+         r"meta cannot be unpickled: it asks for numpy\.core\.multiarray\._reconstruct"),
+        (FILES["meta"][:20], "meta cannot be unpickled: "),
+        *((pickle.dumps(odd), "meta does not hold the names of the classes") for odd in ([1, 2], {"names": NAMES}, 7)),
+    ],
+)  # fmt: skip
+def test_names_that_are_damaged_or_not_there_are_said(tmp_path, meta, sentence):
+    with pytest.raises(DataError, match=sentence):
         read_cifar100(unpack(tmp_path, meta=meta), ARCHIVE)
-
-
-def test_a_damaged_pickle_is_said(tmp_path):
-    with pytest.raises(DataError, match="meta cannot be unpickled: "):
-        read_cifar100(unpack(tmp_path, meta=FILES["meta"][:20]), ARCHIVE)
 
 
 def test_what_is_missing_is_fetched_and_what_is_there_is_not(tmp_path, serve):

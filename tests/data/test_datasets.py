@@ -39,14 +39,11 @@ def pets(folder):
     return folder
 
 
-def test_the_names_are_those_the_protocols_use():
+def test_the_names_are_those_the_protocols_use_and_an_unknown_one_is_answered_with_the_nearest():
     assert set(DATASETS) == {"characters", "cifar100", "cub200", "miniimagenet", "omniglot"}
-
-
-@pytest.mark.parametrize("call", [load, locate])
-def test_an_unknown_name_is_answered_with_the_nearest(call):
-    with pytest.raises(UnknownNameError, match="There is no data set called 'CIFAR-100'; did you mean 'cifar100'?"):
-        call("CIFAR-100")
+    for call in (load, locate):
+        with pytest.raises(UnknownNameError, match="There is no data set called 'CIFAR-100'; did you mean 'cifar100'?"):
+            call("CIFAR-100")
 
 
 def test_a_path_is_a_folder_of_images_but_a_name_wins(tmp_path, monkeypatch):
@@ -222,17 +219,14 @@ def by_index(image):
     return int(image) if image.isdecimal() and int(image) < 50_000 else None
 
 
-def test_positions_ascend_and_the_first_line_is_session_one(tmp_path):
+def test_positions_ascend_and_lists_beside_the_data_are_not_used_but_said_to_differ(tmp_path):
+    own = standard_lists("cifar100")[0]  # the first line is session 1
     shots, notes = standard_shots("cifar100", by_index, tmp_path)
     assert shots is not None
     assert list(shots) == list(range(1, 9))
-    assert shots[1].tolist() == sorted(int(image) for image in standard_lists("cifar100")[0])
+    assert shots[1].tolist() == sorted(map(int, own))
     assert shots[1].dtype == torch.int64
     assert notes == ()
-
-
-def test_lists_beside_the_data_are_not_used_and_said_to_differ(tmp_path):
-    own = standard_lists("cifar100")[0]
     (tmp_path / "session_2.txt").write_text("\r\n".join(reversed(own)) + "\r\n\r\n")  # the same in another order
     assert standard_shots("cifar100", by_index, tmp_path)[1] == ()
     (tmp_path / "session_2.txt").write_text("\n".join([*own[1:], "7"]))

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from masil.data import CropSource, Framing, array_images, crops, file_images, on_this_thread, random_crops, read_images
+from masil.data import Framing, array_images, crops, file_images, on_this_thread, random_crops, read_images
 from masil.data.sources import content_digest, in_threads
 from masil.errors import DataError, InputError
 
@@ -32,7 +32,7 @@ def paths(tmp_path):
     return [tmp_path / f"{number}.png" for number in range(3)]
 
 
-def test_the_fingerprint_is_of_contents_and_follows_changes(paths):
+def test_the_fingerprint_is_of_contents_and_follows_changes(paths, monkeypatch):
     folder, names = paths[0].parent, [path.name for path in paths]
     files = file_images(folder, names)
     before = files.fingerprint()
@@ -43,9 +43,7 @@ def test_the_fingerprint_is_of_contents_and_follows_changes(paths):
     assert renamed.fingerprint() != before
     with pytest.raises(DataError, match=r"2\.png cannot be read \(No such file or directory\)"):
         files.fingerprint()
-
-
-def test_an_unchanged_file_is_hashed_once(paths, monkeypatch):
+    # An unchanged file is hashed once.
     digest = content_digest(str(paths[0]))
     monkeypatch.setattr(Path, "read_bytes", lambda self: pytest.fail("read again"))
     assert content_digest(str(paths[0])) == digest
@@ -167,26 +165,26 @@ def test_crops_of_images_are_those_of_their_pixels(side):
 
 def test_the_corners_of_crops_are_any_place_that_fits_and_come_from_the_seed():
     images, framing = array_images(noise(400, 3, 12, 12)), Framing(12, 12)
-    source = CropSource.random(images, framing, 20, 9, seed=1)
+    source = random_crops(images, framing, 20, 9, seed=1).source
     counts = torch.bincount(source.boxes[:, 0] * 4 + source.boxes[:, 1], minlength=16)
     assert len(counts) == 16
     assert (counts / counts.sum() - 1 / 16).abs().max() < 0.015
     assert (source.boxes[:, 2:] - source.boxes[:, :2] == 9).all()
-    assert torch.equal(source.boxes, CropSource.random(images, framing, 20, 9, seed=1).boxes)
-    assert not torch.equal(source.boxes, CropSource.random(images, framing, 20, 9, seed=2).boxes)
+    assert torch.equal(source.boxes, random_crops(images, framing, 20, 9, seed=1).source.boxes)
+    assert not torch.equal(source.boxes, random_crops(images, framing, 20, 9, seed=2).source.boxes)
 
 
 def test_crops_that_cannot_be_cut_are_refused():
-    x, images, framing = torch.rand(3, 3, 20, 24), array_images(noise(4, 3, 6, 5)), Framing(12, 12)
-    with pytest.raises(InputError, match="Crops of 64 px do not fit into images of 20 × 24 px"):
-        crops(x, 10, 64, 64, seeded())
-    with pytest.raises(InputError, match="0 crops of each image were asked for"):
-        crops(x, 0, 8, 8, seeded())
-    with pytest.raises(InputError, match="resized to 0 px"):
-        crops(x, 1, 8, 0, seeded())
-    with pytest.raises(InputError, match=r"shape \[n c h w\]"):
-        crops(x[0], 1, 8, 8, seeded())
-    with pytest.raises(InputError, match="0 crops of each image were asked for"):
-        random_crops(images, framing, 0, 4, seed=0)
-    with pytest.raises(InputError, match="Crops of 13 px do not fit into images of 12 × 12 px"):
-        random_crops(images, framing, 1, 13, seed=0)
+    x, images = torch.rand(3, 3, 20, 24), array_images(noise(4, 3, 6, 5), torch.arange(4))
+    for pixels, (k, side, size), sentence in (
+        (x, (10, 64, 64), "Crops of 64 px do not fit into images of 20 × 24 px"),
+        (x, (0, 8, 8), "0 crops of each image were asked for"),
+        (x, (1, 8, 0), "resized to 0 px"),
+        (x[0], (1, 8, 8), r"shape \[n c h w\]"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            crops(pixels, k, side, size, seeded())
+    too_large = "Crops of 13 px do not fit into images of 12 × 12 px"
+    for k, side, sentence in ((0, 4, "0 crops of each image were asked for"), (1, 13, too_large)):
+        with pytest.raises(InputError, match=sentence):
+            random_crops(images, Framing(12, 12), k, side, seed=0)

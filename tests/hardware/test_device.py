@@ -129,9 +129,15 @@ def torch_is(monkeypatch):
     return pretend
 
 
-def test_nothing_known_changes_nothing(torch_is):
+def test_nothing_known_and_a_trial_change_nothing_and_nothing_is_raised(torch_is, monkeypatch):
+    prepare()
+    remember(LIMITED)
+    monkeypatch.setenv("MASIL_TRIAL", "1")
     prepare()
     assert "ONEDNN_MAX_CPU_ISA" not in os.environ
+    monkeypatch.delenv("MASIL_TRIAL")
+    monkeypatch.setattr("masil.hardware.device._known", lambda: 1 / 0)
+    prepare()
 
 
 @pytest.mark.parametrize(
@@ -164,6 +170,9 @@ def test_a_limit_of_unknown_age_means_float32(torch_is, monkeypatch):
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
     prepare()
     assert precision(LIMITED, "cpu") == "float32"
+    # Other devices do not depend on oneDNN.
+    assert precision(replace(LIMITED, precisions={"cuda": "bfloat16"}), "cuda") == "bfloat16"
+    assert precision(LIMITED, "mps") == "float32"
 
 
 @pytest.mark.parametrize("name", ["ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"])
@@ -175,24 +184,6 @@ def test_the_user_s_own_limit_stays_and_means_float32_unless_it_is_the_probe_s(t
     assert "AVX2" not in os.environ.values()
     assert precision(LIMITED, "cpu") == precision(PLAIN, "cpu") == "float32"
     assert precision(replace(PLAIN, onednn_isa="AVX512_CORE"), "cpu") == "bfloat16"
-
-
-def test_other_devices_do_not_depend_on_onednn(torch_is):
-    torch_is(True)
-    assert precision(replace(LIMITED, precisions={"cuda": "bfloat16"}), "cuda") == "bfloat16"
-    assert precision(LIMITED, "mps") == "float32"
-
-
-def test_a_trial_s_environment_is_left_alone(torch_is, monkeypatch):
-    remember(LIMITED)
-    monkeypatch.setenv("MASIL_TRIAL", "1")
-    prepare()
-    assert "ONEDNN_MAX_CPU_ISA" not in os.environ
-
-
-def test_prepare_never_raises(torch_is, monkeypatch):
-    monkeypatch.setattr("masil.hardware.device._known", lambda: 1 / 0)
-    prepare()
 
 
 def run_python(source, **environment):
@@ -213,13 +204,15 @@ FIRST_NETWORKS = {
 }
 
 
-def test_to_import_masil_changes_no_variable_of_the_process():
+def test_to_import_masil_changes_no_variable_of_the_process_and_preparing_imports_nothing_heavy():
     remember(LIMITED)
     printed = run_python(
         "import os, torch; before = dict(os.environ); import masil.learner, masil.training, masil.cli\n"
         "print(dict(os.environ) == before)"
     )
     assert printed.strip() == "True"
+    loaded = run_python("import sys, masil.hardware as h; h.prepare(); print(*sys.modules)").split()
+    assert not {"torch", "numpy", "rich", "typer", "asyncio"} & set(loaded)
 
 
 @pytest.mark.parametrize("first", FIRST_NETWORKS)
@@ -228,21 +221,11 @@ def test_the_limit_is_set_before_masil_s_first_network_runs(first):
     assert run_python(FIRST_NETWORKS[first] + PRINT_LIMIT).strip() == "AVX2"
 
 
-def test_on_the_command_line_the_limit_comes_before_torch_and_surely_holds():
+def test_on_the_command_line_and_in_a_child_that_inherits_it_the_limit_comes_before_torch_and_holds(monkeypatch):
     remember(LIMITED)
     assert run_python(f"{FIRST_NETWORKS['the command line']}; import torch; {SURE}").strip() == "bfloat16"
-
-
-def test_a_child_that_inherits_the_limit_knows_that_it_holds(monkeypatch):
-    remember(LIMITED)
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
     assert run_python(f"import masil.training; {SURE}").strip() == "bfloat16"
-
-
-def test_preparing_imports_nothing_heavy():
-    remember(LIMITED)
-    loaded = run_python("import sys, masil.hardware as h; h.prepare(); print(*sys.modules)").split()
-    assert not {"torch", "numpy", "rich", "typer", "asyncio"} & set(loaded)
 
 
 @pytest.mark.skipif("avx512bw" not in cpu_flags(), reason="only where there is more than AVX2 can a limit be seen")

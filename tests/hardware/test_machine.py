@@ -42,43 +42,35 @@ def files(tmp_path, monkeypatch):
     forget()
 
 
-def test_model_and_flags_are_those_of_the_first_processor(files):
+def test_model_and_flags_are_those_of_the_first_processor_or_of_the_environment(files, monkeypatch):
+    monkeypatch.setenv("PROCESSOR_IDENTIFIER", "Intel64 Family 6")
+    assert machine.cpu_model() == "Intel64 Family 6"
+    assert machine.cpu_flags() == ()
     files("proc/cpuinfo", CPUINFO)
     assert machine.cpu_model() == "Genuine Processor @ 2.80GHz"
     assert machine.cpu_flags() == ("amx_tile", "avx2", "sse2")
 
 
-def test_without_cpuinfo_there_is_still_a_model(files, monkeypatch):
-    monkeypatch.setenv("PROCESSOR_IDENTIFIER", "Intel64 Family 6")
-    assert machine.cpu_model() == "Intel64 Family 6"
-    assert machine.cpu_flags() == ()
-
-
 @pytest.mark.parametrize(
-    ("written", "cores"),
+    ("written", "affinity", "cores"),
     [
-        ({}, 16),
-        ({"cpu.max": "max 100000"}, 16),
-        ({"cpu.max": "200000 100000"}, 2),
-        ({"cpu.max": "50000 100000"}, 1),
-        ({"cpu.max": "garbage"}, 16),
-        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, 16),
-        ({"cpu/cpu.cfs_quota_us": "400000", "cpu/cpu.cfs_period_us": "100000"}, 4),
+        ({}, 16, 16),
+        ({}, 2, 2),
+        ({"cpu.max": "max 100000"}, 16, 16),
+        ({"cpu.max": "200000 100000"}, 16, 2),
+        ({"cpu.max": "50000 100000"}, 16, 1),
+        ({"cpu.max": "garbage"}, 16, 16),
+        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, 16, 16),
+        ({"cpu/cpu.cfs_quota_us": "400000", "cpu/cpu.cfs_period_us": "100000"}, 16, 4),
     ],
 )
-def test_a_container_s_quota_limits_the_cores(files, monkeypatch, written, cores):
+def test_a_container_s_quota_and_an_affinity_mask_limit_the_cores(files, monkeypatch, written, affinity, cores):
     monkeypatch.setattr(os, "cpu_count", lambda: 16)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(16)), raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(affinity)), raising=False)
+    monkeypatch.setattr(sys, "platform", "linux")
     for name, content in written.items():
         files(f"sys/fs/cgroup/{name}", content)
     assert machine.usable_cores() == cores
-
-
-def test_an_affinity_mask_limits_the_cores(files, monkeypatch):
-    monkeypatch.setattr(os, "cpu_count", lambda: 16)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3, 5}, raising=False)
-    monkeypatch.setattr(sys, "platform", "linux")
-    assert machine.usable_cores() == 2
 
 
 def test_the_load_is_per_core_and_none_where_the_system_does_not_say(monkeypatch):
@@ -105,10 +97,12 @@ def test_cards_are_named_by_the_driver_s_files(files):
     assert machine.gpu_names() == ["NVIDIA A100", "unknown"]
 
 
-def test_torch_s_version_and_build_are_read_from_its_files():
+def test_torch_s_version_and_build_are_read_from_its_files(monkeypatch):
     assert machine.torch_version() == torch.__version__  # with "+cpu" or "+cu130", which pip's record may lack
     cuda, rocm = torch.version.cuda, torch.version.hip
     assert machine.torch_build() == (f"CUDA {cuda}" if cuda else f"ROCm {rocm}" if rocm else "CPU")
+    monkeypatch.setattr(machine.importlib.util, "find_spec", lambda _: None)
+    assert machine.torch_version() == machine.torch_build() == "missing"
 
 
 @pytest.mark.parametrize(
@@ -126,11 +120,6 @@ def test_builds_of_one_version_are_told_apart(tmp_path, monkeypatch, lines, buil
     spec = types.SimpleNamespace(submodule_search_locations=[str(tmp_path)])
     monkeypatch.setattr(machine.importlib.util, "find_spec", lambda _: spec)
     assert (machine.torch_version(), machine.torch_build()) == ("2.13.0", build)
-
-
-def test_a_torch_that_is_not_there_is_missing(monkeypatch):
-    monkeypatch.setattr(machine.importlib.util, "find_spec", lambda _: None)
-    assert machine.torch_version() == machine.torch_build() == "missing"
 
 
 def test_the_key_changes_with_all_that_may_change_the_answer(files, monkeypatch):

@@ -19,6 +19,8 @@ def test_a_write_replaces_the_file_and_leaves_nothing_beside_it(tmp_path):
     write_json(target, {"é": 2})
     assert read_json(target) == {"é": 2}
     assert list(target.parent.iterdir()) == [target]
+    (tmp_path / "ordinary").write_bytes(b"")
+    assert len({stat.S_IMODE(path.stat().st_mode) for path in (target, tmp_path / "ordinary")}) == 1
 
 
 def test_an_error_while_writing_keeps_the_old_file(tmp_path):
@@ -44,13 +46,6 @@ def test_a_process_killed_while_writing_leaves_the_old_file(tmp_path):
     done = subprocess.run([sys.executable, "-c", script, str(target)], check=False)
     assert done.returncode == -signal.SIGKILL
     assert target.read_bytes() == b"old"
-
-
-def test_a_new_file_has_the_permissions_of_an_ordinary_one(tmp_path):
-    (tmp_path / "ordinary").write_bytes(b"")
-    write_bytes(tmp_path / "atomic", b"")
-    modes = {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
-    assert len(modes) == 1
 
 
 @pytest.mark.parametrize(
@@ -106,7 +101,10 @@ def test_the_cache_is_where_the_user_says_or_in_the_home(monkeypatch, tmp_path):
 # Locks
 
 
-def test_one_at_a_time(tmp_path):
+def test_one_at_a_time_and_none_where_there_can_be_no_lock(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match=r"a\.lock cannot be written"), locked(tmp_path / "file" / "a.lock"):
+        pass
     inside, most = 0, 0
 
     def work():
@@ -149,9 +147,3 @@ def test_a_holder_that_is_killed_lets_go(tmp_path):
         child.kill()
         assert entered.wait(20)
         waiting.join()
-
-
-def test_a_folder_that_cannot_be_made(tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(StorageError, match=r"a\.lock cannot be written"), locked(tmp_path / "file" / "a.lock"):
-        pass

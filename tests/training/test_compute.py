@@ -1,7 +1,6 @@
 import subprocess
 import sys
 from dataclasses import asdict
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -19,7 +18,6 @@ from masil.training.compute import (
     joined,
     long_sizes,
     own_device,
-    share_cores,
 )
 from masil.training.trained import FILE
 
@@ -40,24 +38,18 @@ def asked(monkeypatch):
     return questions
 
 
-def test_the_hardware_decides(asked):
+def test_the_hardware_decides_unless_a_precision_is_given_and_several_processes_do_not_compile(asked):
+    engine = choose_settings(CPU, "float32", False, World())
+    assert (engine.precision, engine.compile, engine.cast) == ("float32", False, None)
+    assert asked == []
+    assert not choose_settings(CPU, "auto", True, World(0, 2)).compile
+    assert "set_threads" not in asked
     engine = choose_settings(CPU, "auto", True, World())
     assert (engine.device, engine.precision, engine.compile, engine.processes) == ("cpu", "bfloat16", True, 1)
     assert engine.cast == torch.bfloat16
     assert "set_threads" in asked
-
-
-def test_a_given_precision_is_taken_and_an_unknown_one_said(asked):
-    engine = choose_settings(CPU, "float32", False, World())
-    assert asked == []
-    assert (engine.precision, engine.compile, engine.cast) == ("float32", False, None)
     with pytest.raises(UnknownNameError, match="no precision called 'bfloat61'; did you mean 'bfloat16'"):
         choose_settings(CPU, "bfloat61", False, World())
-
-
-def test_several_processes_do_not_compile(asked):
-    assert not choose_settings(CPU, "auto", True, World(0, 2)).compile
-    assert "set_threads" not in asked
 
 
 def test_a_size_that_comes_back_counts_as_one(tiny):
@@ -68,19 +60,6 @@ def test_what_changed_since_a_checkpoint_is_said():
     engine = ComputeSettings("cpu", "float32", True, 2, 1, "2.13")
     assert engine.differences(asdict(engine)) == []
     assert engine.differences({**asdict(engine), "threads": 8}) == ["threads 8 then, 2 now"]
-
-
-def test_processes_divide_the_cores(monkeypatch):
-    given: list[int] = []
-    fake = SimpleNamespace(get_num_threads=lambda: 8, set_num_threads=given.append)
-    monkeypatch.setattr("masil.training.compute.torch", fake)
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
-    share_cores(World(0, 1))
-    share_cores(World(0, 2))
-    monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    share_cores(World(0, 2))
-    assert given == [4]
 
 
 class Stub:
@@ -154,15 +133,12 @@ def test_a_batch_is_dealt_out_evenly():
         World(0, 3).share(16)
 
 
-def test_one_process_needs_no_group(monkeypatch):
+def test_one_process_needs_no_group_and_half_a_launch_is_said(monkeypatch):
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     with joined(CPU) as world:
         assert (world.rank, world.size, world.writes) == (0, 1, True)
         assert world.mean(torch.tensor(2.5)) == 2.5
         world.wait()
-
-
-def test_half_a_launch_is_said(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.delenv("RANK", raising=False)
     with pytest.raises(DeviceError, match="start all processes with torchrun"), joined(CPU):

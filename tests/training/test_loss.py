@@ -38,6 +38,9 @@ def test_a_loss_has_the_parameters_that_it_needs_and_survives_json():
     assert [loss.class_vectors(3).shape[1] for loss in (cosine, framed, learnt)] == [8, 5, 5]
     for loss in (cosine, framed, learnt):
         assert make_loss(loss.to_json()).to_json() == loss.to_json()
+    means = torch.rand(3, 8, generator=draw(4))
+    cosine.start_at(means)
+    torch.testing.assert_close(cosine.class_vectors(3), functional.normalize(means))
 
 
 def test_least_squares_are_their_formula_for_mixed_images():
@@ -83,13 +86,6 @@ def test_a_reserved_frame_has_room_for_classes_to_come():
         FrameLoss(embedding=64, reserve=100).build(8, 60, draw())
 
 
-def test_class_vectors_may_begin_at_means():
-    loss = CosineLoss().build(8, 3, draw())
-    means = torch.rand(3, 8, generator=draw(4))
-    loss.start_at(means)
-    torch.testing.assert_close(loss.class_vectors(3), functional.normalize(means))
-
-
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
@@ -132,9 +128,7 @@ def test_contrast_is_its_formula():
         total -= sum(logs[j] - norm for j in positives) / len(positives)
     found = contrast(z, functional.one_hot(labels).float(), 0.5)
     assert float(found) == pytest.approx(total / 4, rel=1e-5)
-
-
-def test_contrast_gives_finite_gradients_without_any_positive():
+    # Without any positive gradients are finite.
     z = torch.randn(3, 4, generator=draw(3)).requires_grad_()
     loss = contrast(z, torch.eye(3), 0.1)
     loss.backward()

@@ -10,7 +10,7 @@ from torch.nn import functional
 from masil.backbones import create
 from masil.training import Average, Monitoring
 from masil.training.batches import Batches
-from masil.training.network import WeightAverage, activations, make_network, measure
+from masil.training.network import activations, make_average, make_network, measure, refresh
 
 
 @pytest.fixture
@@ -25,31 +25,25 @@ def network(batches):
 
 @pytest.mark.parametrize("settings", [Average("last"), Average("ema", decay=0.75)], ids=["last", "ema"])
 def test_an_average_is_plain_at_first_and_decays_later_if_it_is_exponential(network, settings):
-    average = WeightAverage(network, settings)
+    before = network.head.class_vectors(4)
+    average = make_average(network, settings)
     expected = torch.zeros(4, network.backbone.features)
     for step in range(1, 7):
         for parameter in network.parameters():
             parameter.data.add_(step)
-        average.update(network)
+        average.update_parameters(network)
         weight = max(1 / step, 0.25) if settings.kind == "ema" else 1 / step
         expected = (1 - weight) * expected + weight * network.head.class_vectors(4)
-    torch.testing.assert_close(average.network.head.class_vectors(4), expected)
-    assert average.count == 6
-
-
-def test_the_average_is_a_copy(network):
-    before = network.head.class_vectors(4)
-    average = WeightAverage(network, Average("ema"))
-    average.network.head.start_at(torch.ones(4, network.backbone.features))
-    assert torch.equal(network.head.class_vectors(4), before)
-    assert average.network.run.__self__ is average.network.backbone  # type: ignore[attr-defined]
+    torch.testing.assert_close(average.module.head.class_vectors(4), expected)
+    assert average.n_averaged == 6
+    torch.testing.assert_close(network.head.class_vectors(4), before + 21)  # the average is a copy
+    assert average.module.run.__self__ is average.module.backbone
 
 
 def test_refreshed_batch_norms_have_the_statistics_of_the_batches(network):
-    average = WeightAverage(network, Average("last"))
+    backbone = network.backbone
     pixels = [torch.rand(8, 3, 8, 8, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1)]
-    average.refresh(pixels)
-    backbone = average.network.backbone
+    refresh(backbone, pixels)
     first = backbone.get_submodule("bn1")
     assert isinstance(first, nn.BatchNorm2d)
     assert first.running_mean is not None

@@ -44,6 +44,10 @@ def test_it_comes_back_bit_for_bit(checkpoint, tmp_path):
     assert set(found.part("network")) == {"a", "b"}
     assert not found.finished
     assert dataclasses.replace(found, epoch=4).finished
+    assert found.finite()
+    for value in ("nan", "inf"):
+        tensors = {**found.tensors, "network.c": torch.tensor([1.0, float(value)])}
+        assert not dataclasses.replace(found, tensors=tensors).finite()
 
 
 def test_names_are_kept_and_one_from_before_has_none(checkpoint, tmp_path):
@@ -61,10 +65,6 @@ def test_names_are_kept_and_one_from_before_has_none(checkpoint, tmp_path):
     assert torch.equal(found.tensors["network.a"], torch.ones(1))
 
 
-def test_no_file_is_no_checkpoint(tmp_path):
-    assert read_checkpoint(tmp_path) is None
-
-
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.99])
 def test_a_truncated_one_is_said_and_left(checkpoint, tmp_path, share):
     path = write_checkpoint(tmp_path, checkpoint)
@@ -75,7 +75,8 @@ def test_a_truncated_one_is_said_and_left(checkpoint, tmp_path, share):
     assert path.exists()
 
 
-def test_another_kind_of_file_is_said(tmp_path):
+def test_no_file_is_no_checkpoint_and_another_kind_of_file_is_said(tmp_path):
+    assert read_checkpoint(tmp_path) is None
     save_file({"a": torch.ones(1)}, tmp_path / FILE)
     with pytest.raises(StorageError, match="is a safetensors file but not a masil base session"):
         read_checkpoint(tmp_path)
@@ -126,10 +127,3 @@ def test_a_failed_write_leaves_the_old_one(checkpoint, tmp_path, monkeypatch):
     assert found is not None
     assert found.epoch == 2
     assert [file.name for file in tmp_path.iterdir()] == [FILE]
-
-
-def test_finite_sees_every_weight(checkpoint):
-    assert checkpoint.finite()
-    for value in ("nan", "inf"):
-        tensors = {**checkpoint.tensors, "network.c": torch.tensor([1.0, float(value)])}
-        assert not dataclasses.replace(checkpoint, tensors=tensors).finite()

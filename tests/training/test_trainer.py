@@ -89,11 +89,16 @@ def test_each_epoch_leaves_a_row(patterns, tiny, tmp_path, caplog):
     assert len(json.loads((tmp_path / "history.json").read_text())) == 4
 
 
-def test_a_finished_run_answers_at_once(patterns, short, tmp_path, monkeypatch):
+def test_a_finished_run_answers_at_once_unless_it_is_to_start_again(patterns, short, tmp_path):
     first = run(patterns(), short, tmp_path)
-    monkeypatch.setattr(TrainingRun, "run_epoch", lambda *_: pytest.fail("trained again"))
-    assert same_weights(first, run(patterns(), short, tmp_path))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TrainingRun, "run_epoch", lambda *_: pytest.fail("trained again"))
+        assert same_weights(first, run(patterns(), short, tmp_path))
     assert same_weights(first, load_trained(tmp_path))
+    (tmp_path / FILE).write_bytes(b"broken")
+    with pytest.raises(StorageError, match="is damaged or not a checkpoint"):
+        run(patterns(), short, tmp_path)
+    assert len(run(patterns(), short, tmp_path, resume=False).history) == 1
 
 
 @pytest.mark.usefixtures("one_thread")
@@ -128,14 +133,6 @@ def test_seed_and_recipe_decide(patterns, short, tmp_path):
         run(patterns(), dataclasses.replace(short, **change), tmp_path / str(i)) for i, change in enumerate(changes)
     )
     assert [same_weights(first, other) for other in others] == [True, False, False]
-
-
-def test_starting_again_forgets_the_checkpoint(patterns, short, tmp_path):
-    run(patterns(), short, tmp_path)
-    (tmp_path / FILE).write_bytes(b"broken")
-    with pytest.raises(StorageError, match="is damaged or not a checkpoint"):
-        run(patterns(), short, tmp_path)
-    assert len(run(patterns(), short, tmp_path, resume=False).history) == 1
 
 
 def test_a_checkpoint_of_another_backbone_recipe_or_data_is_kept(patterns, short, tmp_path):
@@ -283,7 +280,9 @@ def test_convolutions_are_timed_in_long_stages_and_a_resumed_run_keeps_the_choic
     assert resumed == [{"a layer": "dense"}]
 
 
-def test_epochs_fill_the_hours_that_are_given(patterns, tiny, tmp_path, monkeypatch):
+def test_epochs_fill_the_hours_that_are_given(patterns, tiny, short, tmp_path, monkeypatch):
+    timed = run(patterns(), short, tmp_path / "timed", hours=1e-9)  # by steps of its own network
+    assert timed.recipe.stages == ((1, 8),)
     recipe = tiny(stages=((2, 8), (1, 16)))
     monkeypatch.setattr("masil.training.session.TrainingRun.epoch_seconds", lambda self, px: {8: 1.0, 16: 4.0}[px])
     result = run(patterns(), recipe, tmp_path, hours=18 / 3600)
@@ -292,11 +291,6 @@ def test_epochs_fill_the_hours_that_are_given(patterns, tiny, tmp_path, monkeypa
     assert same_weights(result, again)
     with pytest.raises(InputError, match="Training is to take 0 hours; give a time above 0"):
         run(patterns(), recipe, tmp_path / "other", hours=0)
-
-
-def test_an_epoch_is_timed_by_steps_of_its_own_network(patterns, short, tmp_path):
-    result = run(patterns(), short, tmp_path, hours=1e-9)
-    assert result.recipe.stages == ((1, 8),)
 
 
 @pytest.mark.data

@@ -81,9 +81,11 @@ class TransformersBackbone(Backbone):
         self._stretches = "interpolate_pos_encoding" in inspect.signature(vision.forward).parameters
         with torch.no_grad():
             output = self._run(noise_images(framing).to(self.model.device))
-        tokens = output.last_hidden_state
-        own, token = vision.config.model_type in POOLED_BY_THE_MODEL, tokens.ndim == 3 and _extra_tokens(tokens)
-        self.pool = ("model" if own else "token" if token else "mean") if pool == "auto" else pool
+        if pool == "auto" and vision.config.model_type in POOLED_BY_THE_MODEL:
+            pool = "model"
+        elif pool == "auto":
+            pool = "token" if _extra_tokens(output.last_hidden_state) else "mean"
+        self.pool = pool
         pooled = self._pooled(output)
         if non_negative == "auto":
             non_negative = "split" if float(pooled.min()) < 0 else "keep"
@@ -120,7 +122,7 @@ class TransformersBackbone(Backbone):
             return pooled.flatten(1)
         if self.pool == "mean":
             return _grid(last)
-        if last.ndim != 3 or not _extra_tokens(last):
+        if not _extra_tokens(last):
             raise InputError(f"{type(self.model).__name__} has no class token; use pool='mean'.")
         return last[:, 0]
 
@@ -165,9 +167,9 @@ def _side(size: Any) -> int | None:
 
 
 def _extra_tokens(last: Tensor) -> int:
-    """Count the tokens before those of the patches, which make a square: t = extra + h²."""
+    """Count the tokens [n t d] before those of the patches, which make a square: t = extra + h². A map has none."""
     tokens = int(last.shape[1])
-    return tokens - math.isqrt(tokens) ** 2
+    return tokens - math.isqrt(tokens) ** 2 if last.ndim == 3 else 0
 
 
 def _grid(last: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from masil.concepts.checks import blocks, check_activations, check_values
 from masil.concepts.nmf import nmf
 from masil.concepts.nmf_blocks import Blocks, as_blocks, survey
 from masil.concepts.nnls import nnls
-from masil.data import CropSource, Images
+from masil.data import Images, random_crops
 from masil.errors import InputError
 
 HELD_ENTRIES = 1 << 26  # of P during a fit: 256 MB in single precision
@@ -107,9 +107,9 @@ class ConceptBank:
             options: for `nmf`.
 
         """
-        squares = CropSource.random(images, backbone.framing, crops, side, seed=seed)
+        squares = random_crops(images, backbone.framing, crops, side, seed=seed)
         run = extract if store is None else store.get
-        activations = run(backbone, Images(squares), engine=engine, device=device)
+        activations = run(backbone, squares, engine=engine, device=device)
         bank = cls.fit(activations, v, seed=seed, **options)
         return replace(bank, record=replace(bank.record, backbone=backbone.fingerprint(), crops=crops, side=side))
 

@@ -35,8 +35,8 @@ def read_characters(root: Path) -> Dataset:
         )
     train, test = _listed(_TRAIN), _listed(_TEST)
     files = [file for file, _ in (*train, *test)]
-    there = on_disk(folder, files)
-    if missing := [file for file in files if file not in there]:
+    present = on_disk(folder, files)
+    if missing := [file for file in files if file not in present]:
         raise DataError(
             f"{len(missing)} images are missing from the package 'miniworld'; the first is {folder / missing[0]}. "
             "Install it again with: pip install --no-deps --force-reinstall miniworld"

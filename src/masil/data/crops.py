@@ -5,7 +5,7 @@ The paper takes k = 10, and a side of 18 where images are framed to 32 px (CIFAR
 """
 
 import hashlib
-from typing import Self, final
+from typing import final
 
 import numpy as np
 import torch
@@ -17,15 +17,20 @@ from masil.errors import InputError
 
 
 def random_crops(images: Images, framing: Framing, k: int, side: int, seed: int) -> Images:
-    """Give k random squares of each image as images in their own right, with the labels of their images."""
-    labels = images.labels.repeat_interleave(k) if images.labelled and k > 0 else None
-    return Images(CropSource.random(images, framing, k, side, seed=seed), labels=labels)
+    """Give k random squares of `side` framed pixels of each image as images in their own right, with its label.
+
+    Crop j of image i is row i·k + j.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    squares = _draw_squares(len(images), k, side, (framing.crop, framing.crop), generator=generator)
+    labels = images.labels.repeat_interleave(k) if images.labelled else None
+    return Images(CropSource(images, framing, *squares), labels=labels)
 
 
 def crops(images: Tensor, k: int, side: int, size: int, generator: torch.Generator) -> Tensor:
     """Cut k random squares of `side` px from each image and resize them to `size`: [n c h w] → [n·k c size size].
 
-    The same τ as that of `CropSource`, for pixels that are loaded already. uint8 images give uint8 crops.
+    The same τ as that of `random_crops`, for pixels that are loaded already. uint8 images give uint8 crops.
     """
     n, _, h, w = check_images(images, (torch.uint8,)).shape
     owners, boxes = _draw_squares(n, k, side, (h, w), generator=generator)
@@ -41,13 +46,6 @@ class CropSource:
         self.framing = framing
         self.positions = positions  # int64 [n]
         self.boxes = boxes  # int64 [n 4]: top, left, bottom, right, in framed pixels
-
-    @classmethod
-    def random(cls, images: Images, framing: Framing, k: int, side: int, seed: int) -> Self:
-        """Draw k squares of `side` framed pixels in each image, τ. Crop j of image i is row i·k + j."""
-        shape = (framing.crop, framing.crop)
-        generator = torch.Generator().manual_seed(seed)
-        return cls(images, framing, *_draw_squares(len(images), k, side, shape, generator=generator))
 
     def __len__(self) -> int:
         return len(self.positions)

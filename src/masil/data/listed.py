@@ -44,13 +44,13 @@ def listed_dataset(
     Without all test images a score would not be comparable, so a missing one is an error. Training images may be
     missing, as long as every class keeps one; a note says how many are.
     """
-    there = on_disk(root, (file for file, _ in (*train, *test)))
-    if missing := [file for file, _ in test if file not in there]:
+    present = on_disk(root, (file for file, _ in (*train, *test)))
+    if missing := [file for file, _ in test if file not in present]:
         raise DataError(
             f"{len(missing):,} of the {len(test):,} test images of {title} are not on disk; the first is "
             f"{root / missing[0]}. Unpack the data set again."
         )
-    kept = [(file, label) for file, label in train if file in there]
+    kept = [(file, label) for file, label in train if file in present]
     if bare := sorted(set(range(len(classes))) - {label for _, label in kept}):
         raise DataError(f"No training image of '{classes[bare[0]]}' ({title}) is on disk under {root}.")
     positions = {file.rpartition("/")[2]: position for position, (file, _) in enumerate(kept)}  # no name comes twice
@@ -64,12 +64,12 @@ def listed_dataset(
 
 def on_disk(root: Path, files: Iterable[str]) -> set[str]:
     """Find which of the files are there by listing their folders, far quicker than by asking for each."""
-    there: set[str] = set()
+    present: set[str] = set()
     for folder in {str(PurePosixPath(file).parent) for file in files}:
         if (root / folder).is_dir():
             prefix = "" if folder == "." else f"{folder}/"
-            there.update(prefix + name for name in os.listdir(root / folder))  # noqa: PTH208  names are all that is needed
-    return there
+            present.update(prefix + name for name in os.listdir(root / folder))  # noqa: PTH208  names are all that is needed
+    return present
 
 
 def not_found(title: str, root: Path, places: Sequence[str], remedy: str) -> DataError:

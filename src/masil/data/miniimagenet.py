@@ -21,8 +21,8 @@ def find_miniimagenet(root: Path) -> Path | None:
     """Give the folder that holds the images, or None."""
     layouts = (("images",), ("train", "test"))
     folders = (root / name for name in _FOLDERS)
-    there = (folder for folder in folders for parts in layouts if all((folder / part).is_dir() for part in parts))
-    return next(there, None)
+    complete = (folder for folder in folders for parts in layouts if all((folder / part).is_dir() for part in parts))
+    return next(complete, None)
 
 
 def read_miniimagenet(root: Path) -> Dataset:

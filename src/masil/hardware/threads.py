@@ -70,27 +70,31 @@ def best_seconds(work: Callable[[], object], device: "torch.device", budget: flo
     """
     spent: list[float] = []
     while sum(spent) < budget:
-        spent.append(_seconds(work, device))
+        spent.append(_seconds(work, device, time.perf_counter))
     return min(spent[1:] or spent)
 
 
-def time_in_turn(work: Mapping[str, Callable[[], object]], device: "torch.device", rounds: int = 3) -> dict[str, float]:
+def time_in_turn(
+    work: Mapping[str, Callable[[], object]], device: "torch.device", rounds: int = 3, *, processor_time: bool = False
+) -> dict[str, float]:
     """Give the seconds that each piece of work takes: the best of `rounds`, after a first round that warms up.
 
-    They take turns, so that what else the machine does meanwhile disturbs all of them.
+    They take turns, so that what else the machine does meanwhile disturbs all of them. It hardly disturbs processor
+    time, in which threads that wait for work count.
     """
-    spent = [{name: _seconds(piece, device) for name, piece in work.items()} for _ in range(rounds + 1)]
+    clock = time.process_time if processor_time else time.perf_counter
+    spent = [{name: _seconds(piece, device, clock) for name, piece in work.items()} for _ in range(rounds + 1)]
     return {name: min(turn[name] for turn in spent[1:]) for name in work}
 
 
-def _seconds(work: Callable[[], object], device: "torch.device") -> float:
+def _seconds(work: Callable[[], object], device: "torch.device", clock: Callable[[], float]) -> float:
     """Time one run, until the device has done what it was asked: without waiting, only the asking is timed."""
     import torch
 
-    start = time.perf_counter()
+    start = clock()
     work()
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     elif device.type == "mps":
         torch.mps.synchronize()
-    return time.perf_counter() - start
+    return clock() - start

@@ -45,8 +45,8 @@ class World:
                 f"A batch of {n} images cannot be shared evenly by {self.size} processes; "
                 f"choose a multiple of {self.size}."
             )
-        each = n // self.size
-        return slice(self.rank * each, (self.rank + 1) * each)
+        rows = n // self.size
+        return slice(self.rank * rows, (self.rank + 1) * rows)
 
     def mean(self, value: Tensor) -> float:
         """Give the mean of a number over all processes."""
@@ -78,26 +78,19 @@ class World:
 def joined(device: torch.device) -> Iterator[World]:
     """Join the other processes that torchrun started, if it did, and leave them at the end."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
-    there = distributed.is_available() and distributed.is_initialized()
-    if size == 1 and not there:
+    initialised = distributed.is_available() and distributed.is_initialized()
+    if size == 1 and not initialised:
         yield World()
         return
-    if not there:
+    if not initialised:
         if "RANK" not in os.environ:
             raise DeviceError(f"WORLD_SIZE is {size} but RANK is not set; start all processes with torchrun.")
         distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
     try:
         yield World(distributed.get_rank(), distributed.get_world_size())
     finally:
-        if not there:
+        if not initialised:
             distributed.destroy_process_group()
-
-
-def share_cores(world: World) -> None:
-    """Divide the cores among the processes of this machine, unless the user has."""
-    if world.size > 1 and "OMP_NUM_THREADS" not in os.environ:
-        here = int(os.environ.get("LOCAL_WORLD_SIZE", world.size))
-        torch.set_num_threads(max(1, torch.get_num_threads() // here))
 
 
 def own_device(device: torch.device) -> torch.device:

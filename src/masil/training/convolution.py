@@ -13,9 +13,7 @@ its real size. `benchmarks/training.py --layers` shows the times.
 """
 
 import logging
-import time
-from collections import defaultdict
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple, final
 
 import numpy as np
@@ -23,13 +21,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from masil.hardware import time_in_turn
+
 LOG = logging.getLogger(__name__)
 # Where the polynomials of Cook and Toom are evaluated, besides infinity: few, small and easily told apart in float32.
 POINTS = (0.0, 1.0, -1.0, 0.5, -2.0)
 TILES = {2: 2, 3: 3, 4: 4, 6: 3, 8: 4}  # side of the output map -> outputs of a tile; larger sides do not pay
 CHANNELS = 128  # fewer do not pay: transforms grow with c, products with c²
 UNFOLDED = 8  # the largest side of a map that is unfolded
-ROUNDS = 3  # of timing; the first warms up
+ROUNDS = 2  # of timing, after one that warms up
 
 
 class Plan(NamedTuple):
@@ -179,21 +179,17 @@ def choose_forms(backbone: nn.Module, shape: tuple[int, int], cast: torch.dtype 
 
 
 def fastest(layer: SmallMapConv2d, x: Tensor, forms: list[str], cast: torch.dtype | None) -> str:
-    """Time a layer forward and backward in each form, in turns, and name the one with the least time in a round.
-
-    It is processor time, which others who work on the machine hardly change; threads that wait for work count in it.
-    """
+    """Time a layer forward and backward in each form, in turns, and name the one with the least processor time."""
     x.requires_grad_()
     learnt = [tensor for tensor in (x, layer.weight) if tensor.requires_grad]
-    seconds: dict[str, list[float]] = defaultdict(list)
-    for _ in range(ROUNDS):
-        for form in forms:
-            started = time.process_time()
-            with torch.autocast("cpu", cast, enabled=cast is not None):
-                y = layer.compute(x if cast is None else x.to(cast), form)
-            torch.autograd.grad(y, learnt, y.detach())
-            seconds[form].append(time.process_time() - started)
-    best = {form: min(times[1:]) for form, times in seconds.items()}
+
+    def forward_and_backward(form: str) -> None:
+        with torch.autocast("cpu", cast, enabled=cast is not None):
+            y = layer.compute(x if cast is None else x.to(cast), form)
+        torch.autograd.grad(y, learnt, y.detach())
+
+    work = {form: partial(forward_and_backward, form) for form in forms}
+    best = time_in_turn(work, x.device, ROUNDS, processor_time=True)
     times = ", ".join(f"{form} {1000 * least:.1f} ms" for form, least in best.items())
     LOG.info("A convolution of %s to %d channels takes: %s.", list(x.shape), layer.out_channels, times)
     return min(best, key=best.__getitem__)

@@ -48,9 +48,9 @@ class BaseLoss(nn.Module, ABC):
         """Name the settings."""
         return [setting.name for setting in fields(cls) if setting.init]
 
-    @abstractmethod
     def build(self, features: int, classes: int, generator: torch.Generator) -> Self:
-        """Make the parameters for activations of so many features and so many classes, virtual ones included."""
+        """Make the parameters for so many features and classes, virtual ones included; by default class vectors."""
+        return self.place(torch.randn(classes, features, generator=generator, device=generator.device))
 
     @abstractmethod
     def forward(self, activations: Tensor, labels: Tensor, partners: Tensor, lam: Tensor) -> Tensor:
@@ -60,6 +60,7 @@ class BaseLoss(nn.Module, ABC):
         """Make what needs the images [n c h w] that are trained on, as a run begins or goes on; by default nothing.
 
         They are uint8; `side` is the size at which the recipe begins. A resumed run must get what an unbroken one has.
+        It is no parameter or buffer: no checkpoint keeps it, and no weight average.
         """
 
     def virtual_classes(self, classes: int) -> int:
@@ -121,10 +122,6 @@ class CosineLoss(BaseLoss):
         positive(self, "scale", "temperature")
         at_least(self, 0, "smoothing", "contrast")
         self.needs_whole_batch = self.contrast > 0  # type: ignore[misc]
-
-    def build(self, features: int, classes: int, generator: torch.Generator) -> Self:
-        """Draw the class vectors."""
-        return self.place(torch.randn(classes, features, generator=generator, device=generator.device))
 
     def forward(self, activations: Tensor, labels: Tensor, partners: Tensor, lam: Tensor) -> Tensor:
         """Give the cross-entropy, and contrast where it has a weight."""
@@ -199,10 +196,6 @@ class LeastSquaresLoss(BaseLoss):
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least(self, 0, "decay_vectors", "decay_features")
-
-    def build(self, features: int, classes: int, generator: torch.Generator) -> Self:
-        """Draw the class vectors."""
-        return self.place(torch.randn(classes, features, generator=generator, device=generator.device))
 
     def forward(self, activations: Tensor, labels: Tensor, partners: Tensor, lam: Tensor) -> Tensor:
         """Give Eq. obj of a batch."""

@@ -1,6 +1,5 @@
 """The network that is trained: a backbone and its loss, the mean of its weights, and what is measured on it."""
 
-import copy
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
@@ -9,7 +8,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.optim.swa_utils import update_bn
+from torch.optim.swa_utils import AveragedModel, update_bn
 
 from masil.backbones import Backbone
 from masil.collapse import nc_measures
@@ -50,35 +49,25 @@ def make_network(backbone: Backbone, classes: int, recipe: Recipe) -> Network:
     return Network(backbone, loss.build(backbone.features, count, seeded(recipe.seed, "head")))
 
 
-@final
-class WeightAverage:
-    """The exponential or the plain mean of a network's weights and running statistics, as a network of its own."""
+def make_average(network: Network, settings: Average) -> AveragedModel:
+    """Give the exponential or the plain mean of a network's weights and running statistics, as a network of its own."""
 
-    def __init__(self, network: Network, settings: Average) -> None:
-        self.settings = settings
-        self.network = copy.deepcopy(network).requires_grad_(False)
-        self.count = 0
+    def moved(mean: Tensor, present: Tensor, count: Tensor | int) -> Tensor:
+        if not mean.is_floating_point():
+            return present
+        weight = 1 / (int(count) + 1)  # all present so far count the same
+        if settings.kind == "ema":
+            weight = max(weight, 1 - settings.decay)  # the first steps are averaged plainly, not begun from zero
+        return mean.lerp(present, weight)
 
-    @torch.no_grad()
-    def update(self, network: Network) -> None:
-        """Move towards the network's present weights: by 1 − decay, or so that all present so far count the same."""
-        weight = 1 / (self.count + 1)
-        if self.settings.kind == "ema":
-            weight = max(weight, 1 - self.settings.decay)  # the first steps are averaged plainly, not begun from zero
-        present = network.state_dict()
-        for name, value in self.network.state_dict().items():
-            if value.is_floating_point():
-                value.lerp_(present[name], weight)
-            else:
-                value.copy_(present[name])
-        self.count += 1
+    return AveragedModel(network, avg_fn=moved, use_buffers=True).requires_grad_(False)
 
-    @torch.no_grad()
-    def refresh(self, pixels: Iterable[Tensor]) -> None:
-        """Estimate the batch norms anew from batches: the mean of statistics is not the statistics of the mean."""
-        backbone = self.network.backbone
-        update_bn(map(backbone.preprocess, pixels), backbone)
-        backbone.eval()
+
+@torch.no_grad()
+def refresh(backbone: Backbone, pixels: Iterable[Tensor]) -> None:
+    """Estimate the batch norms of averaged weights from batches: the mean of statistics is not that of the mean."""
+    update_bn(map(backbone.preprocess, pixels), backbone)
+    backbone.eval()
 
 
 @torch.no_grad()

@@ -2,12 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 
 from masil.errors import InputError, StorageError, suggest
+from masil.training.network import Network
 from masil.training.recipe import Recipe, Tuning
 
 # p(s) = 3.4445 s − 4.775 s³ + 2.0315 s⁵ brings singular values in (0, 1] near 1 within a few rounds (Jordan 2024).
@@ -81,27 +83,19 @@ def orthogonal(matrices: Tensor, rounds: int = 3) -> Tensor:
     return result
 
 
-BACKBONE = "backbone."  # how the backbone's parameters are called within the trained module
-
-
 @final
 class Optimiser:
-    """The optimisers of one module behind one `step`, with their state as named tensors."""
+    """The optimisers of one network behind one `step`, with their state as named tensors."""
 
-    def __init__(self, module: nn.Module, recipe: Recipe) -> None:
+    def __init__(self, network: Network, recipe: Recipe) -> None:
         self.names: dict[Tensor, str] = {
-            parameter: name for name, parameter in module.named_parameters() if parameter.requires_grad
+            parameter: name for name, parameter in network.named_parameters() if parameter.requires_grad
         }
-        # Weights that mix channels; a depthwise filter is no matrix worth making orthogonal.
-        mixing = {child.weight for child in module.modules() if isinstance(child, nn.Conv2d) and child.groups == 1}
-        self.parts = list(_parts(self.names, recipe, mixing))
+        self.parts = list(_parts(network, recipe, self.names))
         self.peaks = [[group["lr"] for group in part.param_groups] for part in self.parts]
         self.l2_sp = recipe.tuning.l2_sp
-        self.start = {
-            parameter: parameter.detach().clone()
-            for parameter, name in self.names.items()
-            if self.l2_sp and name.startswith(BACKBONE)
-        }
+        pulled = network.backbone.parameters() if self.l2_sp else ()
+        self.start = {parameter: parameter.detach().clone() for parameter in pulled if parameter.requires_grad}
 
     def step(self, factor: float) -> None:
         """Take one step at `factor` of each peak learning rate, and forget the gradients."""
@@ -128,77 +122,68 @@ class Optimiser:
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Take up a state that `state` gave."""
         for part in self.parts:
-            for group in part.param_groups:
-                for parameter in group["params"]:
-                    if (saved := state.get(f"momentum.{self.names[parameter]}")) is not None:
-                        part.state[parameter]["momentum_buffer"] = _like(saved, parameter)
+            for parameter in (parameter for group in part.param_groups for parameter in group["params"]):
+                if (saved := state.get(f"momentum.{self.names[parameter]}")) is not None:
+                    part.state[parameter]["momentum_buffer"] = _like(saved, parameter)
         for parameter in self.start:
-            name = self.names[parameter]
-            if f"start.{name}" not in state:
+            if (saved := state.get(f"start.{self.names[parameter]}")) is None:
+                name = self.names[parameter]
                 raise StorageError(f"The checkpoint lacks the initial weights of {name}, which L2-SP needs.")
-            self.start[parameter] = _like(state[f"start.{name}"], parameter)
+            self.start[parameter] = _like(saved, parameter)
 
 
-def freeze(module: nn.Module, tuning: Tuning) -> None:
+def freeze(network: Network, tuning: Tuning) -> None:
     """Stop gradients in the backbone's frozen modules; naming a module that is not there is refused."""
-    known = {name.removeprefix(BACKBONE) for name, _ in module.named_modules() if name.startswith(BACKBONE)}
-    for name in filter(None, (*tuning.frozen, *tuning.rates)):
+    known = dict(network.backbone.named_modules())
+    for name in (*tuning.frozen, *tuning.rates):
         if name not in known:
-            raise InputError(f"The backbone has no module '{name}' to freeze or slow down; {suggest(name, known)}")
-    for name, parameter in module.named_parameters():
-        if _belongs(name.removeprefix(BACKBONE), tuning.frozen) and name.startswith(BACKBONE):
-            parameter.requires_grad_(False)
-        if tuning.freeze_batch_norm and _is_norm(module.get_submodule(name.rpartition(".")[0])):
-            parameter.requires_grad_(False)
+            raise InputError(
+                f"The backbone has no module '{name}' to freeze or slow down; {suggest(name, filter(None, known))}"
+            )
+    for name in tuning.frozen:
+        known[name].requires_grad_(False)
+    if tuning.freeze_batch_norm:
+        for norm in _norms(network):
+            norm.requires_grad_(False)
 
 
-def set_training(module: nn.Module, tuning: Tuning) -> None:
+def set_training(network: Network, tuning: Tuning) -> None:
     """Switch to training mode, except batch norms that are frozen: those keep their running statistics."""
-    module.train()
-    for name, child in module.named_modules():
-        within = name.startswith(BACKBONE) and _belongs(name.removeprefix(BACKBONE), tuning.frozen)
-        if _is_norm(child) and (tuning.freeze_batch_norm or within):
-            child.eval()
+    network.train()
+    frozen = [network] if tuning.freeze_batch_norm else map(network.backbone.get_submodule, tuning.frozen)
+    for norm in chain.from_iterable(map(_norms, frozen)):
+        norm.eval()
 
 
-def _parts(names: Mapping[Tensor, str], recipe: Recipe, convolutions: set[Tensor]) -> Iterator[torch.optim.Optimizer]:
-    sgd, muon = recipe.sgd, recipe.muon
-    taken = convolutions if muon else set()
-    groups: dict[tuple[float, float], list[Tensor]] = {}
-    turns: dict[float, list[Tensor]] = {}
-    for parameter, name in names.items():
-        rate = _rate(name, recipe.tuning)
-        if parameter in taken:
-            turns.setdefault(rate, []).append(parameter)
+def _norms(module: nn.Module) -> list[nn.Module]:
+    return [child for child in module.modules() if isinstance(child, nn.modules.batchnorm._BatchNorm)]
+
+
+def _parts(network: Network, recipe: Recipe, learnt: Iterable[Tensor]) -> Iterator[torch.optim.Optimizer]:
+    sgd, muon, factors = recipe.sgd, recipe.muon, recipe.tuning.rates
+    rates: dict[Tensor, float] = {}
+    for name in sorted(factors, key=len):  # of several modules that hold a parameter, the longest name counts
+        rates |= dict.fromkeys(network.backbone.get_submodule(name).parameters(), factors[name])
+    # Weights that mix channels; a depthwise filter is no matrix worth making orthogonal.
+    mixing = {child.weight for child in network.modules() if isinstance(child, nn.Conv2d) and child.groups == 1}
+    by_sgd: dict[tuple[float, float], list[Tensor]] = defaultdict(list)  # by rate and decay
+    by_muon: dict[float, list[Tensor]] = defaultdict(list)
+    for parameter in learnt:
+        rate = rates.get(parameter, 1.0)
+        if muon and parameter in mixing:
+            by_muon[rate].append(parameter)
         else:
             decay = sgd.weight_decay if parameter.ndim > 1 or sgd.decay_vectors else 0.0
-            groups.setdefault((rate, decay), []).append(parameter)
-    if groups:
+            by_sgd[rate, decay].append(parameter)
+    if by_sgd:
         yield torch.optim.SGD(
-            [{"params": group, "lr": sgd.lr * rate, "weight_decay": decay} for (rate, decay), group in groups.items()],
+            [{"params": group, "lr": sgd.lr * rate, "weight_decay": decay} for (rate, decay), group in by_sgd.items()],
             momentum=sgd.momentum,
             nesterov=sgd.nesterov and sgd.momentum > 0,
         )
-    if muon and turns:
-        settings = [{"params": group, "lr": muon.lr * rate} for rate, group in turns.items()]
-        yield Muon(settings, lr=muon.lr, momentum=muon.momentum, rounds=muon.rounds)
-
-
-def _rate(name: str, tuning: Tuning) -> float:
-    """Give the factor of the longest named module that holds this parameter of the backbone."""
-    if not name.startswith(BACKBONE):
-        return 1.0
-    holders = [module for module in tuning.rates if _belongs(name.removeprefix(BACKBONE), (module,))]
-    return tuning.rates[max(holders, key=len)] if holders else 1.0
-
-
-def _belongs(name: str, modules: tuple[str, ...]) -> bool:
-    """Say whether a name lies within one of the modules; "" is the whole backbone."""
-    return any(module == "" or name == module or name.startswith(f"{module}.") for module in modules)
-
-
-def _is_norm(module: nn.Module) -> bool:
-    return isinstance(module, nn.modules.batchnorm._BatchNorm)
+    if muon and by_muon:
+        groups = [{"params": group, "lr": muon.lr * rate} for rate, group in by_muon.items()]
+        yield Muon(groups, lr=muon.lr, momentum=muon.momentum, rounds=muon.rounds)
 
 
 def _like(saved: Tensor, parameter: Tensor) -> Tensor:

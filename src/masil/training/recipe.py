@@ -79,8 +79,7 @@ class Sgd:
     decay_vectors: bool = False  # decay biases and batch norms as well
 
     def __post_init__(self) -> None:
-        at_least(self, 0, "lr", "momentum")
-        at_least(self, 0, "weight_decay")
+        at_least(self, 0, "lr", "momentum", "weight_decay")
 
 
 @final

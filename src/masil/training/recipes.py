@@ -24,22 +24,17 @@ _PAPER = Recipe(
     ),
     loss=FrameLoss().to_json(),
 )  # fmt: skip
-_PAPERS = {
-    "cifar100": _PAPER,
-    "miniimagenet": replace(_PAPER, backbone="resnet18", framing=(84, 84), stages=((500, 84),)),
-    "cub200": replace(
-        _PAPER, backbone="resnet18", weights="imagenet", stages=((80, 224),), sgd=replace(_PAPER.sgd, lr=0.025)
-    ),
-}
+_PAPER_MINI = replace(_PAPER, backbone="resnet18", framing=(84, 84), stages=((500, 84),))
+_PAPER_CUB = replace(
+    _PAPER, backbone="resnet18", weights="imagenet", stages=((80, 224),), sgd=replace(_PAPER.sgd, lr=0.025)
+)
 # The same loss and augmentation for less time, small images first: minutes at half width, or at most 2.5 hours, on two
 # cores. Plain SGD learns next to nothing in so few epochs (docs/experiments.md), so Muon takes its place. CUB-200 keeps
 # its width, at which the ImageNet weights are, and only its last two stages are trained.
-_BRIEF_CIFAR = replace(
-    _PAPER, sgd=Sgd(lr=0.1), muon=MuonSettings(lr=0.06), schedule=Schedule(shape="linear", warmup=0.05)
-)
-_BRIEF_MINI = replace(_BRIEF_CIFAR, backbone="resnet18", framing=(84, 84))
+_BRIEF = replace(_PAPER, sgd=Sgd(lr=0.1), muon=MuonSettings(lr=0.06), schedule=Schedule(shape="linear", warmup=0.05))
+_BRIEF_MINI = replace(_BRIEF, backbone="resnet18", framing=(84, 84))
 _BRIEF_CUB = replace(
-    _PAPERS["cub200"],
+    _PAPER_CUB,
     batch=32,
     sgd=Sgd(lr=0.03, weight_decay=1e-4),
     schedule=Schedule(shape="cosine", warmup=0.05),
@@ -47,18 +42,6 @@ _BRIEF_CUB = replace(
     watch=Monitoring(nc_every=2, nc_images=5),
     compile=False,
 )
-_SHORTER = {
-    "cifar100-paper-quick": replace(_BRIEF_CIFAR, width=0.5, stages=((8, 16), (2, 24))),
-    "cifar100-paper-leg": replace(_BRIEF_CIFAR, stages=((20, 16), (8, 24), (3, 32))),
-    "miniimagenet-paper-quick": replace(_BRIEF_MINI, width=0.5, stages=((8, 42), (1, 56))),
-    "miniimagenet-paper-leg": replace(_BRIEF_MINI, stages=((16, 42), (8, 56), (3, 84))),
-    "cub200-paper-quick": replace(_BRIEF_CUB, stages=((6, 112),)),
-    "cub200-paper-leg": replace(_BRIEF_CUB, stages=((12, 160), (8, 224))),
-    "characters-paper-quick": replace(
-        _PAPER, width=0.25, stages=((16, 16), (8, 32)), batch=64, compile=False,
-        augmentation=replace(_PAPER.augmentation, flip=0.0, saturation=0.0),
-    ),
-}  # fmt: skip
 # What NC-FSCIL does, the paper's nearest kin: one cosine cycle, mixing, CUB-200 with a frozen stem.
 _NC_FSCIL = replace(
     _PAPER,
@@ -66,10 +49,6 @@ _NC_FSCIL = replace(
     augmentation=Augmentation(crop="resized", scale=(0.6, 1.0), flip=0.5, brightness=0.4, contrast=0.4, saturation=0.4),
     mixing=Mixing(mixup=0.4, mixup_alpha=0.8, cutmix=0.4, cutmix_alpha=1.0),
 )
-_FAST_AUGMENTATION = Augmentation(
-    crop="pad", pad=4, flip=0.5, brightness=0.4, contrast=0.4, saturation=0.4, cutout=0.25, cutout_probability=0.5
-)  # fmt: skip
-
 # Gentle adaptation of a pretrained backbone: what is learnt must not cost what transfers to novel classes.
 _GENTLE = Recipe(
     name="cub200-gentle",
@@ -89,7 +68,6 @@ _GENTLE = Recipe(
     watch=Monitoring(nc_every=2, nc_images=5),
     compile=False,
 )
-
 # Two cores, 2.5 hours: see benchmarks/training.py for what an epoch costs at each size.
 _CIFAR = Recipe(
     name="cifar100-fast",
@@ -98,74 +76,66 @@ _CIFAR = Recipe(
     sgd=Sgd(lr=0.1),
     muon=MuonSettings(lr=0.06),
     schedule=Schedule(shape="linear", warmup=0.05),
-    augmentation=_FAST_AUGMENTATION,
+    augmentation=Augmentation(
+        crop="pad", pad=4, flip=0.5, brightness=0.4, contrast=0.4, saturation=0.4, cutout=0.25, cutout_probability=0.5
+    ),
     watch=Monitoring(nc_every=2),
 )
+_SMOOTH = CosineLoss(smoothing=0.1).to_json()
 _MINI = replace(
-    _CIFAR,
-    name="miniimagenet-fast",
-    backbone="resnet18",
-    framing=(84, 84),
-    stages=((18, 42), (9, 56), (5, 84)),
-    augmentation=replace(_FAST_AUGMENTATION, pad=10),
-    loss=CosineLoss(smoothing=0.1).to_json(),
-)
+    _CIFAR, backbone="resnet18", framing=(84, 84), stages=((18, 42), (9, 56), (5, 84)),
+    augmentation=replace(_CIFAR.augmentation, pad=10), loss=_SMOOTH,
+)  # fmt: skip
 
-RECIPES: dict[str, Recipe] = {
-    **{f"{dataset}-paper": replace(plan, name=f"{dataset}-paper") for dataset, plan in _PAPERS.items()},
-    **{name: replace(plan, name=name) for name, plan in _SHORTER.items()},
-    "cifar100-nc-fscil": replace(_NC_FSCIL, name="cifar100-nc-fscil"),
-    "miniimagenet-nc-fscil": replace(
-        _NC_FSCIL, name="miniimagenet-nc-fscil", backbone="resnet18", framing=(92, 84), stages=((500, 84),)
+_PLANS = {
+    "cifar100-paper": _PAPER,
+    "miniimagenet-paper": _PAPER_MINI,
+    "cub200-paper": _PAPER_CUB,
+    "cifar100-paper-quick": replace(_BRIEF, width=0.5, stages=((8, 16), (2, 24))),
+    "cifar100-paper-leg": replace(_BRIEF, stages=((20, 16), (8, 24), (3, 32))),
+    "miniimagenet-paper-quick": replace(_BRIEF_MINI, width=0.5, stages=((8, 42), (1, 56))),
+    "miniimagenet-paper-leg": replace(_BRIEF_MINI, stages=((16, 42), (8, 56), (3, 84))),
+    "cub200-paper-quick": replace(_BRIEF_CUB, stages=((6, 112),)),
+    "cub200-paper-leg": replace(_BRIEF_CUB, stages=((12, 160), (8, 224))),
+    "characters-paper-quick": replace(
+        _PAPER, width=0.25, stages=((16, 16), (8, 32)), batch=64, compile=False,
+        augmentation=replace(_PAPER.augmentation, flip=0.0, saturation=0.0),
     ),
+    "cifar100-nc-fscil": _NC_FSCIL,
+    "miniimagenet-nc-fscil": replace(_NC_FSCIL, backbone="resnet18", framing=(92, 84), stages=((500, 84),)),
     "cub200-nc-fscil": replace(
-        _PAPERS["cub200"],
-        name="cub200-nc-fscil",
-        schedule=_NC_FSCIL.schedule,
-        augmentation=_NC_FSCIL.augmentation,
+        _PAPER_CUB, schedule=_NC_FSCIL.schedule, augmentation=_NC_FSCIL.augmentation,
         tuning=Tuning(frozen=("conv1", "bn1", "layer1")),
     ),
     "cifar100-fast": _CIFAR,
     # Two hours of one core. Label smoothing won at half width on base classes that play novel; at full width it did not
     # (docs/experiments.md).
-    "cifar100-smooth": replace(
-        _CIFAR, name="cifar100-smooth", stages=((19, 16), (8, 24), (3, 32)), loss=CosineLoss(smoothing=0.1).to_json()
-    ),
+    "cifar100-smooth": replace(_CIFAR, stages=((19, 16), (8, 24), (3, 32)), loss=_SMOOTH),
     # Some ten minutes, where every method trains a backbone of its own and all get the same budget.
-    "cifar100-short": replace(_CIFAR, name="cifar100-short", width=0.5, stages=((8, 16), (2, 32))),
+    "cifar100-short": replace(_CIFAR, width=0.5, stages=((8, 16), (2, 32))),
     # Handwritten characters, 32 classes of some 30 images: under a minute, so that a first run shows something at once.
-    "characters-fast": Recipe(
-        name="characters-fast",
-        backbone="resnet18_cifar",
-        width=0.25,
-        stages=((16, 16), (8, 32)),
-        batch=64,
-        sgd=Sgd(lr=0.1),
-        muon=MuonSettings(lr=0.04),
+    "characters-fast": replace(
+        _CIFAR, width=0.25, stages=((16, 16), (8, 32)), batch=64, muon=MuonSettings(lr=0.04),
         augmentation=Augmentation(crop="pad", pad=3, rotation=10.0, brightness=0.2, contrast=0.2),
-        watch=Monitoring(nc_every=4),
-        compile=False,
+        watch=Monitoring(nc_every=4), compile=False,
     ),
     # Not yet measured. As for CIFAR-100, at miniImageNet's own size and with the stem that ImageNet's ResNets have.
     "miniimagenet-fast": _MINI,
-    "miniimagenet-short": replace(_MINI, name="miniimagenet-short", width=0.5, stages=((8, 42), (2, 84))),
+    "miniimagenet-short": replace(_MINI, width=0.5, stages=((8, 42), (2, 84))),
     "cub200-gentle": _GENTLE,
     "cub200-gentle-resnet18": replace(
-        _GENTLE,
-        name="cub200-gentle-resnet18",
-        backbone="resnet18",
-        tuning=replace(_GENTLE.tuning, frozen=("conv1", "bn1", "layer1", "layer2")),
+        _GENTLE, backbone="resnet18", tuning=replace(_GENTLE.tuning, frozen=("conv1", "bn1", "layer1", "layer2"))
     ),
     # Two networks side by side, adapted as one: their activations are joined before the classifier.
     "cub200-gentle-two": replace(
         _GENTLE,
-        name="cub200-gentle-two",
         backbone="efficientnet_lite0+efficientnet_lite2",
         tuning=replace(
             _GENTLE.tuning, frozen=tuple(f"parts.{part}.{name}" for part in (0, 1) for name in _GENTLE.tuning.frozen)
         ),
     ),
-}
+}  # fmt: skip
+RECIPES: dict[str, Recipe] = {name: replace(plan, name=name) for name, plan in _PLANS.items()}
 
 
 # Of each data set the recipe that is used where none is named.

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
-from typing import final
+from typing import cast, final
 
 import torch
 from torch import Tensor
@@ -21,7 +21,7 @@ from masil.storage import write_json
 from masil.training.batches import TURNS, Batches
 from masil.training.compute import TIMED, WARM, ComputeSettings, ForwardChoice, World, long_sizes
 from masil.training.convolution import choose_forms, with_small_maps
-from masil.training.network import WeightAverage, activations, make_network, measure
+from masil.training.network import Network, activations, make_average, make_network, measure, refresh
 from masil.training.optimiser import Optimiser, freeze, set_training
 from masil.training.trained import FILE, Checkpoint, Row, check_fits, fill, write_checkpoint
 from masil.wording import duration
@@ -55,17 +55,18 @@ class TrainingRun:
         )  # fmt: skip
         self.names = names  # of the classes
         self.config = backbone.config()
-        own = copy.deepcopy(backbone).requires_grad_(True)
-        with_small_maps(own)
-        self.network = make_network(own, batches.classes, self.recipe).to(batches.device)
+        learning = copy.deepcopy(backbone).requires_grad_(True)
+        with_small_maps(learning)
+        self.network = make_network(learning, batches.classes, self.recipe).to(batches.device)
         self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.network.cast = settings.cast
         freeze(self.network, self.recipe.tuning)
-        self.average = None if self.recipe.average.kind == "none" else WeightAverage(self.network, self.recipe.average)
+        averaging = self.recipe.average
+        self.average = None if averaging.kind == "none" else make_average(self.network, averaging)
         self.wrapped = world.wrap_ddp(self.network, batches.device)
         self.optimiser = Optimiser(self.network, self.recipe)
         self.long = long_sizes(self.recipe, batches.steps)
-        self.choice = ForwardChoice(own, self.long if settings.compile else ())
+        self.choice = ForwardChoice(learning, self.long if settings.compile else ())
         self.forms: dict[str, str] = {}  # how convolutions on small maps are computed, by their shape
         self.epoch = self.step = 0
         self.history: list[Row] = []
@@ -85,16 +86,21 @@ class TrainingRun:
         self.network.head.prepare(self.network.backbone, batches.pixels, batches.labels, self.recipe.pixels(0))
 
     @property
+    def averaged(self) -> Network | None:
+        """The network of averaged weights, once there are any."""
+        return cast("Network", self.average.module) if self.average and self.average.n_averaged else None
+
+    @property
     def pixels(self) -> int:
         """Pixels a side in the current epoch."""
         return self.recipe.pixels(self.epoch)
 
     def run_epoch(self, advance: Bar, every: int) -> None:
         """Train to the end of the current epoch, saving after every `every` steps (0: at the end alone)."""
-        self._prepare()
+        self._enter_stage()
         order = self.batches.order(self.epoch)
         for step in range(self.step, self.batches.steps):
-            loss, seconds = self._timed(step, order)
+            loss, seconds = self._train(step, order)
             self.running["loss"] += loss
             self.running["seconds"] += seconds
             self.step = step + 1
@@ -106,31 +112,24 @@ class TrainingRun:
     def epoch_seconds(self, px: int) -> float:
         """Say how long an epoch at this size takes, by steps of this network; it is trained on meanwhile."""
         self.epoch = next(epoch for epoch in range(self.recipe.epochs) if self.recipe.pixels(epoch) == px)
-        self._prepare()
+        self._enter_stage()
         order, steps = self.batches.order(0), WARM + TIMED
         if px in self.choice.sizes:
             steps += WARM + 2 * TIMED
-        seconds = [self._timed(step % self.batches.steps, order)[1] for step in range(steps)]
+        seconds = [self._train(step % self.batches.steps, order)[1] for step in range(steps)]
         return self.batches.steps * median(seconds[-TIMED:])
 
-    def _prepare(self) -> None:
+    def _enter_stage(self) -> None:
         """Let convolutions take their fastest form, and switch to training mode."""
         if self.pixels in self.long and self.batches.device.type == "cpu":
-            each = self.batches.batch // self.world.size
-            choose_forms(self.network.backbone, (each, self.pixels), self.settings.cast, self.forms)
+            images = self.batches.batch // self.world.size
+            choose_forms(self.network.backbone, (images, self.pixels), self.settings.cast, self.forms)
         set_training(self.network, self.recipe.tuning)
 
-    def _timed(self, step: int, order: Tensor) -> tuple[float, float]:
+    def _train(self, step: int, order: Tensor) -> tuple[float, float]:
         """Take one step, compiled or not; give the loss of the global batch and the seconds."""
         started = time.perf_counter()
         self.network.run = self.choice.forward(self.pixels)
-        loss = self._train(step, order)
-        seconds = time.perf_counter() - started
-        self.choice.note(self.pixels, seconds)
-        return loss, seconds
-
-    def _train(self, step: int, order: Tensor) -> float:
-        """Take one step and give the loss of the global batch."""
         batch = self.batches(self.epoch, step, order)
         share = self.world.share(len(batch.labels))
         pixels, labels, partners, lam = (tensor[share] for tensor in batch)
@@ -143,8 +142,10 @@ class TrainingRun:
         self.optimiser.step(self.recipe.schedule.factor(done, self.recipe.epochs * self.batches.steps))
         settings = self.recipe.average
         if self.average and (settings.kind == "ema" or self.epoch >= self.recipe.epochs - settings.epochs):
-            self.average.update(self.network)
-        return value
+            self.average.update_parameters(self.network)
+        seconds = time.perf_counter() - started
+        self.choice.note(self.pixels, seconds)
+        return value, seconds
 
     def _close(self) -> None:
         """Measure, note the epoch's row, save."""
@@ -155,8 +156,7 @@ class TrainingRun:
             self._refresh()
         every = recipe.watch.nc_every
         collapse = every > 0 and (final or (self.epoch + 1) % every == 0)
-        kept = self.average.network if self.average is not None and self.average.count else self.network
-        measured = measure(kept, self.batches, px, collapse)
+        measured = measure(self.averaged or self.network, self.batches, px, collapse)
         seconds = self.running["seconds"] + time.perf_counter() - started
         row = {
             "epoch": self.epoch + 1,
@@ -186,18 +186,17 @@ class TrainingRun:
     def _refresh(self) -> None:
         """Give a mean over the last epochs batch norms of its own, unless they are not to be touched."""
         tuning = self.recipe.tuning
-        if self.average and self.recipe.average.kind == "last" and not (tuning.freeze_batch_norm or tuning.frozen):
+        if self.averaged and self.recipe.average.kind == "last" and not (tuning.freeze_batch_norm or tuning.frozen):
             order = self.batches.order(self.epoch)
             steps = range(min(REFRESH, self.batches.steps))
-            self.average.refresh(self.batches(self.epoch, step, order).pixels for step in steps)
+            refresh(self.averaged.backbone, (self.batches(self.epoch, step, order).pixels for step in steps))
 
     def checkpoint(self) -> Checkpoint:
         """Give everything that the rest of the run depends on."""
-        averaged = self.average.count if self.average is not None else 0
         parts: dict[str, Mapping[str, Tensor]] = {
             "network": self.network.state_dict(),
             "optimiser": self.optimiser.state(),
-            "average": self.average.network.state_dict() if self.average is not None and averaged else {},
+            "average": self.averaged.state_dict() if self.averaged else {},
         }
         return Checkpoint(
             recipe=self.recipe,
@@ -210,7 +209,7 @@ class TrainingRun:
             tensors={f"{part}.{key}": value for part, state in parts.items() for key, value in state.items()},
             history=self.history,
             running=self.running,
-            averaged=averaged,
+            averaged=int(self.average.n_averaged) if self.average else 0,
             names=self.names,
         )
 
@@ -229,9 +228,9 @@ class TrainingRun:
         self.names = self.names or saved.names
         fill(self.network, saved.part("network"), path)
         self.optimiser.load(saved.part("optimiser"))
-        if self.average is not None and saved.averaged:
-            fill(self.average.network, saved.part("average"), path)
-            self.average.count = saved.averaged
+        if self.average and saved.averaged:
+            fill(self.average.module, saved.part("average"), path)
+            self.average.n_averaged.fill_(saved.averaged)
         self.epoch, self.step = saved.epoch, saved.step
         self.history, self.running = list(saved.history), dict(saved.running)
         if different := self.settings.differences(saved.engine):

@@ -47,19 +47,19 @@ class Checkpoint:
         return self.epoch >= self.recipe.epochs
 
     def part(self, prefix: str) -> dict[str, Tensor]:
-        """Give the tensors under a prefix, without it."""
-        return within(self.tensors, prefix)
+        """Give the tensors whose names begin with a prefix and a dot, named without them."""
+        start = f"{prefix}."
+        return {key.removeprefix(start): value for key, value in self.tensors.items() if key.startswith(start)}
+
+    @property
+    def kept(self) -> str:
+        """The prefix of the weights that are kept at the end: the average, where there is one."""
+        return "average" if self.part("average") else "network"
 
     def finite(self) -> bool:
         """Say whether every weight of the network is a number."""
         weights = self.part("network").values()
         return all(bool(torch.isfinite(value).all()) for value in weights if value.is_floating_point())
-
-
-def within(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Give the tensors whose names begin with a prefix and a dot, named without them."""
-    start = f"{prefix}."
-    return {key.removeprefix(start): value for key, value in tensors.items() if key.startswith(start)}
 
 
 def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
@@ -82,17 +82,17 @@ def read_checkpoint(folder: Path) -> Checkpoint | None:
         raise StorageError(f"The checkpoint {path} holds a description that cannot be read ({error}).") from error
 
 
-def check_fits(saved: Checkpoint, own: Checkpoint, path: Path) -> None:
+def check_fits(saved: Checkpoint, current: Checkpoint, path: Path) -> None:
     """Refuse a checkpoint of another backbone, recipe or set of images, or of classes with other names."""
     way_out = "Choose another folder, or start again with --fresh (resume=False)."
-    if saved.backbone != json.loads(json.dumps(own.backbone)):
-        there, here = _short(saved.backbone), _short(own.backbone)
+    if saved.backbone != json.loads(json.dumps(current.backbone)):
+        there, here = _short(saved.backbone), _short(current.backbone)
         raise StorageError(f"{path} is a checkpoint of another backbone: {there} there, {here} here. {way_out}")
-    if different := own.recipe.differences(saved.recipe):
+    if different := current.recipe.differences(saved.recipe):
         raise StorageError(f"{path} is a checkpoint of another recipe ({'; '.join(different[:3])}). {way_out}")
-    if saved.data != own.data:
+    if saved.data != current.data:
         raise StorageError(f"{path} was trained on other images, labels or image sizes than these. {way_out}")
-    for label, (there, here) in enumerate(zip(saved.names or (), own.names or (), strict=False)):
+    for label, (there, here) in enumerate(zip(saved.names or (), current.names or (), strict=False)):
         if there != here:
             raise StorageError(f"In {path} class {label} is called '{there}', here '{here}'. {way_out}")
 
@@ -137,14 +137,14 @@ def load_trained(folder: Path | str, backbone: Backbone | None = None) -> Traine
 
 def trained(checkpoint: Checkpoint, backbone: Backbone, source: Path) -> Trained:
     """Put the weights that the recipe keeps into `backbone` and give what was trained; no loss is needed."""
-    kept = checkpoint.part("average") or checkpoint.part("network")
-    fill(backbone, within(kept, "backbone"), source)
-    head = within(kept, "head")
+    kept = checkpoint.kept
+    fill(backbone, checkpoint.part(f"{kept}.backbone"), source)
+    head = checkpoint.part(f"{kept}.head")
     vectors = head.get("frame", head.get("vectors"))
     if vectors is None:
         raise StorageError(f"{source} holds no class vectors, neither a frame nor learnt ones.")
     projection = None
-    if state := within(head, "projection"):
+    if state := checkpoint.part(f"{kept}.head.projection"):
         projection = Projection(backbone.features, len(state["skip.weight"]))
         fill(projection, state, source)
         projection.eval().requires_grad_(False)
@@ -165,9 +165,10 @@ def compact(folder: Path | str, target: Path | str) -> Path:
     `load_trained` reads it as it does the original, at a quarter of the size or less.
     """
     checkpoint = _finished(Path(folder))
-    state = checkpoint.part("average") or checkpoint.part("network")
-    halved = {key: value.half() if value.is_floating_point() else value for key, value in state.items()}
-    tensors = {f"network.{key}": value for key, value in halved.items()}
+    tensors = {
+        f"network.{key}": value.half() if value.is_floating_point() else value
+        for key, value in checkpoint.part(checkpoint.kept).items()
+    }
     return write_checkpoint(Path(target), replace(checkpoint, tensors=tensors, running={}, averaged=0))
 
 

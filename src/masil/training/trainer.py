@@ -13,7 +13,7 @@ from masil.errors import InputError
 from masil.hardware import resolve_device
 from masil.progress import bar, quiet
 from masil.training.batches import Batches, read_names
-from masil.training.compute import choose_settings, joined, long_sizes, own_device, share_cores
+from masil.training.compute import choose_settings, joined, long_sizes, own_device
 from masil.training.recipe import Recipe
 from masil.training.recipes import recipe as find_recipe
 from masil.training.session import TrainingRun
@@ -55,7 +55,6 @@ def train(
     folder = Path(folder)
     target = own_device(resolve_device(device))
     with joined(target) as world:
-        share_cores(world)
         if backbone is None:
             backbone = create(
                 recipe.backbone, weights=recipe.weights, framing=recipe.framing, width=recipe.width, seed=recipe.seed
