@@ -112,7 +112,7 @@ def _cosines(protocol: str, runs: Runs) -> Iterator[Claim]:
         if {"nc-fscil", "masil-as-written"} <= set(rises):
             pairs = zip(others["nc-fscil"], others["masil-as-written"], strict=True)
             lower = tuple(theirs[-1] - ours[-1] for theirs, ours in pairs)
-            yield Claim(protocol, f"{where}: lower with MASIL at the end", "a figure", lower, form="+.4f")
+            yield Claim(protocol, f"{where}: how much lower it ends with MASIL", "a figure", lower, form="+.4f")
 
 
 def _by_session(run: RunRecord, split: str) -> list[list[float]]:

@@ -96,7 +96,8 @@ def with_shots(record: RunRecord, *, standard: bool) -> RunRecord:
     extras = dict(record.extras)
     if by_draw := extras.get("cosines_by_draw"):
         extras["cosines_by_draw"] = [by_draw[index] for index in kept]
-    return replace(record, draws=tuple(record.draws[index] for index in kept), extras=extras)
+    asked = tuple(draw for draw in record.asked if (draw is None) == standard)
+    return replace(record, draws=tuple(record.draws[index] for index in kept), asked=asked, extras=extras)
 
 
 def grouped(records: Iterable[RunRecord], key: Callable[[RunRecord], str]) -> dict[str, list[RunRecord]]:
