@@ -64,8 +64,8 @@ BUDGETS: Mapping[str, Budget] = {
             "quick",
             "-quick",
             _SHORT,
-            "a few minutes for each base session on two cores, at half width (CUB-200: full width, the last two stages "
-            "trained), by Muon instead of SGD with restarts, concepts of the crops of 10 images of each class",
+            "a few minutes for each base session on two cores, at half width, by Muon instead of SGD with restarts "
+            "(CUB-200: at full width, its last two stages by SGD), concepts of the crops of 10 images of each class",
             bank=10,
         ),
         Budget(
