@@ -21,12 +21,12 @@ def die(name):
     os.kill(os.getpid(), getattr(signal, name))
     time.sleep(60)
 
-def train(precision, speed, deadly=None, wrong=None):
+def train(precision, speed, deadly=None, wrong=None, products=None):
     for stage in ("matrix product", "convolution", "training"):
         say(begin=f"{precision} {stage}")
         if stage == deadly:
             die("SIGILL")
-        figures = {"images/s" if stage == "training" else "GFLOP/s": speed}
+        figures = {"images/s": speed} if stage == "training" else {"GFLOP/s": products or speed}
         say(stage=f"{precision} {stage}", **({"error": "wrong numbers"} if stage == wrong else figures))
 """
 

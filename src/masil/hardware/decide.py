@@ -91,11 +91,19 @@ class Outcome:
 
     @property
     def best(self) -> tuple[Precision, float] | None:
-        """The precision to take and its speed: float32, unless bfloat16 is clearly faster; None without float32."""
+        """The precision to take and its speed: float32, unless bfloat16 is clearly faster; None without float32.
+
+        bfloat16 must be no slower in products and convolutions either: some processors emulate these, while a network
+        as small as the one on trial spends its time elsewhere.
+        """
         exact, short = self.speed("float32"), self.speed("bfloat16")
         if exact is None:
             return None
-        return ("bfloat16", short) if short and short > MARGIN * exact else ("float32", exact)
+        emulated = any(
+            (self.number(f"bfloat16 {stage}", "GFLOP/s") or 0) < (self.number(f"float32 {stage}", "GFLOP/s") or 0)
+            for stage in STAGES[:-1]
+        )
+        return ("bfloat16", short) if short and short > MARGIN * exact and not emulated else ("float32", exact)
 
 
 def run_trial(device: str, isa: str | None = None, command: Sequence[str] = COMMAND) -> Outcome:

@@ -13,7 +13,7 @@ from itertools import takewhile
 from pathlib import Path
 
 BUSY = 0.5  # from this load per core on, other work disturbs measurements
-PROBE_VERSION = 2  # raised when the trials or the decisions change: older answers are then asked again
+PROBE_VERSION = 3  # raised when the trials or the decisions change: older answers are then asked again
 
 
 @cache
