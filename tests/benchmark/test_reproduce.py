@@ -13,7 +13,7 @@ from masil.benchmark import (
     plan_reproduction,
     play_base,
     prepare,
-    train_base,
+    trained_setting,
     with_weights,
 )
 from masil.benchmark import reproduce as module
@@ -97,7 +97,7 @@ def test_rows_share_base_sessions_and_are_what_their_names_say(part, tmp_path, c
     before = estimate_seconds(planned, {"patterns": dataset}, "cpu")
     assert all(time > 0 for time in before)
     for base in planned[2:]:
-        setting = train_base(base, dataset, "cpu")
+        setting = trained_setting(base, dataset, "cpu")
         grid = play_base(base, setting, budget, draws=2, out=tmp_path, workers=1)
         assert grid.failed == {}
         assert [record.method for record in grid.runs] == list(base.methods)

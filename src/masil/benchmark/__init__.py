@@ -1,5 +1,6 @@
 """A method judged by a protocol: one run, a grid of runs, and the records they leave."""
 
+from masil.benchmark.base_sessions import BaseSession, side_by_side, train_all
 from masil.benchmark.cell import Entry
 from masil.benchmark.gather import parameters_now
 from masil.benchmark.grid import Grid, bench, own_recipe, run
@@ -18,12 +19,11 @@ from masil.benchmark.reproduce import (
     ALL,
     BUDGETS,
     PARTS,
-    BaseSession,
     Budget,
     estimate_seconds,
     plan_reproduction,
     play_base,
-    train_base,
+    trained_setting,
     with_weights,
 )
 from masil.benchmark.run_file import read_run, write_run

@@ -15,6 +15,7 @@ from typing import Any, final
 
 import joblib
 
+from masil.benchmark.base_sessions import BaseSession, train_all
 from masil.benchmark.cell import Cell, CellKey, CellRecord, Entry, Factory, FittedCache, cells, draw_name
 from masil.benchmark.cluster import Cluster, ClusterLostError, TaskFailedError, children, open_cluster, pack
 from masil.benchmark.gather import RunView, view_folder
@@ -109,7 +110,7 @@ def bench(
     # Workers of a cluster may not have methods that stand in a file of their own.
     files = {own_source(entry.factory) for entry in entries if "." not in entry.factory.__module__} - {None}
     with open_cluster(workers, filter(None, files)) if isinstance(workers, str) else nullcontext() as cluster:
-        settings = [_setting_for(setting, entry, usual, folder) for entry in entries]
+        settings = _settings(setting, entries, usual, folder, jobs=workers if isinstance(workers, int) else None)
         for entry, its_setting in zip(entries, settings, strict=True):
             try:
                 views.append(RunView(its_setting, list(cells(its_setting, entry, shots, **shared)), folder))
@@ -140,18 +141,30 @@ def _shots(setting: Setting, draws: Draws) -> dict[int | None, str]:
     return {draw: shots_checksum(setting, draw) for draw in setting.draws(draws)}
 
 
-def _setting_for(setting: Setting, entry: Entry, usual: Recipe | None, folder: Path) -> Setting:
-    """Give a method the shared backbone, or one whose base session it has trained in its own way."""
+def _settings(
+    setting: Setting, entries: Sequence[Entry], usual: Recipe | None, folder: Path, *, jobs: int | None
+) -> list[Setting]:
+    """Give each method the shared backbone, or one whose base session is trained in its own way."""
+    own = [_own_base(setting, entry, usual, folder) for entry in entries]
+    wanted = {base.folder: base for base in own if base is not None}
+    for base in train_all([(base, setting.dataset) for base in wanted.values()], setting.device, jobs):
+        LOG.debug("'%s' is ready.", base.recipe.name)
+    return [setting if base is None else with_base(setting, base) for base in own]
+
+
+def _own_base(setting: Setting, entry: Entry, usual: Recipe | None, folder: Path) -> BaseSession | None:
+    """Give the base session that a method trains in its own way; None if it takes the shared one."""
     if not trains_its_own_base(entry.factory) or _is_its_own(setting, entry):
-        return setting
+        return None
     if usual is None:
         LOG.warning(
             "'%s' trains a base session of its own, but has the shared backbone here: no recipe is given.", entry.name
         )
-        return setting
+        return None
     recipe = own_recipe(entry.factory, usual, setting.protocol, entry.given)
     shared = recipe.method not in (None, entry.name)  # with the method whose base session this is
-    return with_base(setting, recipe, folder / f"base-{recipe.method if shared else view_folder(folder, entry).name}")
+    place = folder / f"base-{recipe.method if shared else view_folder(folder, entry).name}"
+    return BaseSession(setting.protocol, recipe, place)
 
 
 def _is_its_own(setting: Setting, entry: Entry) -> bool:

@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
+from masil.benchmark.base_sessions import BaseSession
 from masil.benchmark.cell import Entry
 from masil.benchmark.grid import Grid, bench, own_recipe
 from masil.benchmark.setting import Origin, Setting, prepare
 from masil.data import Dataset, Images
 from masil.errors import StorageError, lookup
-from masil.protocol import PROTOCOLS, Protocol, first_of_each, sessions
-from masil.storage import read_json
+from masil.protocol import PROTOCOLS, first_of_each, sessions
 from masil.training import Recipe, train
 from masil.training import recipe as find_recipe
 
@@ -81,23 +81,6 @@ BUDGETS: Mapping[str, Budget] = {
 }
 
 
-@final
-@dataclass(frozen=True)
-class BaseSession:
-    """A base session and the methods that are played on it."""
-
-    protocol: Protocol
-    recipe: Recipe
-    folder: Path
-    methods: tuple[str, ...] = ()
-
-    @property
-    def epochs_done(self) -> int:
-        """How many epochs the folder holds already."""
-        history = self.folder / "history.json"
-        return len(read_json(history)) if history.is_file() else 0
-
-
 def plan_reproduction(parts: Iterable[str], budget: Budget, out: Path, only: Sequence[str] = ()) -> list[BaseSession]:
     """Give the base sessions that parts of the paper need, each once, with the rows that share it.
 
@@ -135,7 +118,7 @@ def with_weights(planned: Sequence[BaseSession], file: Path) -> list[BaseSession
 
 
 def estimate_seconds(planned: Sequence[BaseSession], datasets: Mapping[str, Dataset], device: str) -> list[float]:
-    """Say how long each base session will still take on this machine, by real steps of networks thrown away.
+    """Say how long each base session will still take by itself on this machine, by steps of networks thrown away.
 
     Recipes that differ in their loss alone are timed once. Compilation, which may be faster, is not counted on.
     """
@@ -165,8 +148,8 @@ def _epoch_seconds(images: Images, recipe: Recipe, px: int, device: str) -> floa
     return len(images) / float(row["images_per_second"])
 
 
-def train_base(base: BaseSession, dataset: Dataset, device: str) -> Setting:
-    """Train a base session, or take it as it is where it is finished."""
+def trained_setting(base: BaseSession, dataset: Dataset, device: str) -> Setting:
+    """Give what the methods of a base session see; it is trained first where it is not yet."""
     origin = Origin(recipe=base.recipe, folder=base.folder)
     return prepare(base.protocol, origin, dataset=dataset, device=device)
 

@@ -10,10 +10,11 @@ from typing import Any, final
 from torch import Tensor
 
 from masil.backbones import ActivationStore, Backbone, create, find_views
+from masil.benchmark.base_sessions import BaseSession
 from masil.data import Dataset, Images, load
 from masil.errors import InputError, lookup
 from masil.protocol import PROTOCOLS, Protocol, sessions
-from masil.training import USUAL, Recipe, Trained, load_trained, train
+from masil.training import USUAL, Recipe, Trained, load_trained
 from masil.training import recipe as find_recipe
 
 Draws = int | Sequence[int | None] | None  # how many, which, or the standard shots
@@ -135,19 +136,13 @@ def prepare(
     if origin.checkpoint is not None and trained.names is not None:
         _refuse_other_classes(trained.names, next(sessions(shape, dataset)).names, Path(origin.checkpoint))
     if plan is not None and origin.folder is not None:
-        source = _fields_from(_train(shape, dataset, plan, folder=origin.folder, device=device))
+        source = _fields_from(BaseSession(shape, plan, Path(origin.folder)).train(dataset, device))
     return Setting(shape, dataset, views=views, device=device, **source)
 
 
-def with_base(setting: Setting, recipe: Recipe, folder: Path) -> Setting:
-    """Give the same setting with a base session of another recipe, trained in `folder`."""
-    trained = _train(setting.protocol, setting.dataset, recipe, folder=folder, device=setting.device)
-    return replace(setting, **_fields_from(trained))
-
-
-def _train(protocol: Protocol, dataset: Dataset, recipe: Recipe, *, folder: Path | str, device: str) -> Trained:
-    base = next(sessions(protocol, dataset))
-    return train(base.train, recipe, folder, names=base.names, device=device)
+def with_base(setting: Setting, base: BaseSession) -> Setting:
+    """Give the same setting with another base session, which is trained first where it is not yet."""
+    return replace(setting, **_fields_from(base.train(setting.dataset, setting.device)))
 
 
 def _fields_from(trained: Trained) -> dict[str, Any]:

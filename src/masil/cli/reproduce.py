@@ -45,7 +45,17 @@ def reproduce(
 
     You can stop it at any time: the same command continues. Under torchrun all processes train base sessions as one.
     """
-    from masil.benchmark import ALL, BUDGETS, estimate_seconds, plan_reproduction, play_base, train_base, with_weights
+    from masil.benchmark import (
+        ALL,
+        BUDGETS,
+        estimate_seconds,
+        plan_reproduction,
+        play_base,
+        side_by_side,
+        train_all,
+        trained_setting,
+        with_weights,
+    )
     from masil.data import data_root, load
     from masil.report import check_drawing, write_reproduction
 
@@ -65,13 +75,15 @@ def reproduce(
             epochs, left = f"{base.epochs_done} of {base.recipe.epochs}", duration(time) if time else "done"
             rows.append((base.recipe.name, epochs, left, ", ".join(base.methods)))
         print_table("Base sessions", ("recipe", "epochs", "still takes", "rows"), rows, left=4)
-        say(f"Base sessions take about {duration(sum(times))} more on this machine, before anything is played.")
+        together = side_by_side(planned, device, jobs)
+        beside = f" one after the other; {together} are trained at a time, which is faster" if together > 1 else ""
+        say(f"Base sessions take about {duration(sum(times))} more on this machine{beside}. Then rows are played.")
     if plan:
         return
     records: list[RunRecord] = []
     failed: dict[tuple[str, str, int | None], str] = {}
-    for base in planned:
-        setting = train_base(base, datasets[base.protocol.dataset], device)
+    for base in train_all([(base, datasets[base.protocol.dataset]) for base in planned], device, jobs):
+        setting = trained_setting(base, datasets[base.protocol.dataset], device)
         if os.environ.get("RANK", "0") == "0":
             grid = play_base(base, setting, chosen, draws=draws, out=out, workers=jobs)
             records += grid.runs
