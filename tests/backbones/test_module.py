@@ -146,6 +146,16 @@ def test_it_runs_on_every_engine_and_is_stored(tmp_path, images, engine):
     assert [file.name.split("-")[0] for file in tmp_path.glob("*.npy")] == ["resnet20_resnet12"]
 
 
+def test_parts_that_see_the_same_square_are_stored_one_by_one(tmp_path, images):
+    parts = [create(name, width=0.125, framing=(16, 16)) for name in ("resnet20", "resnet12")]
+    both, given, store = SeveralBackbones(parts), images(5), ActivationStore(tmp_path)
+    alone = store.get(parts[0], given, engine="torch", device="cpu")
+    rows = store.get(both, given, engine="torch", device="cpu")
+    assert sorted(file.name.split("-")[0] for file in tmp_path.glob("*.npy")) == ["resnet12", "resnet20"]
+    assert torch.equal(rows[:, : alone.shape[1]], alone)  # found again
+    torch.testing.assert_close(rows, both(both.preprocess(torch.from_numpy(given.source.pixels))), atol=1e-5, rtol=1e-3)
+
+
 def test_weights_for_all_parts(tmp_path):
     save_file(small(seed=7).state_dict(), tmp_path / "w.safetensors")
     assert small(weights=tmp_path / "w.safetensors").fingerprint() == small(seed=7).fingerprint()

@@ -318,3 +318,32 @@ def test_a_compact_copy_is_the_same_base_session_in_half_precision(patterns, tin
         assert value.dtype == original.dtype
         torch.testing.assert_close(value, original, rtol=1e-3, atol=1e-6)
     torch.testing.assert_close(again.class_vectors, result.class_vectors, rtol=1e-3, atol=1e-4)
+
+
+def test_two_base_sessions_together_are_one_encoder(patterns, tiny, tmp_path):
+    images, names = patterns(), [f"class {i}" for i in range(4)]
+    parts = []
+    for seed in (0, 1):
+        train(images, tiny(name=f"tiny-{seed}", seed=seed), tmp_path / str(seed), names=names, device="cpu")
+        parts.append(load_trained(tmp_path / str(seed)))
+    both = load_trained(f"{tmp_path / '0'}+{tmp_path / '1'}")
+    assert (both.recipe.name, both.names, len(both.history)) == ("tiny-0+tiny-1", tuple(names), 8)
+    assert torch.equal(both.class_vectors, torch.cat([part.class_vectors for part in parts], 1))
+    with torch.inference_mode():
+        x = torch.from_numpy(images.source.pixels[:6])
+        rows = [part.backbone(part.backbone.preprocess(x)) for part in parts]
+        seen = both.backbone(both.backbone.preprocess(x))
+    torch.testing.assert_close(seen, torch.cat(rows, 1))
+
+
+def test_base_sessions_of_other_classes_cannot_be_joined(patterns, tiny, tmp_path):
+    short = tiny(stages=((1, 8),))
+    train(patterns(), short, tmp_path / "a", device="cpu")
+    train(patterns(classes=3), short, tmp_path / "b", device="cpu")
+    with pytest.raises(InputError, match="are of different classes, so no encoder can be made of them"):
+        load_trained(f"{tmp_path / 'a'}+{tmp_path / 'b'}")
+    train(patterns(), tiny(stages=((1, 8),), loss=FrameLoss().to_json()), tmp_path / "c", device="cpu")
+    with pytest.raises(InputError, match="have projections or frames of their own"):
+        load_trained(f"{tmp_path / 'a'}+{tmp_path / 'c'}")
+    with pytest.raises(StorageError, match="There is no base session in .*nowhere"):
+        load_trained(f"{tmp_path / 'a'}+{tmp_path / 'nowhere'}")

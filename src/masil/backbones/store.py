@@ -18,6 +18,7 @@ from torch import Tensor
 from masil.backbones.backbone import Backbone
 from masil.backbones.engine import open_engine
 from masil.backbones.extract import PLAIN, View, stream
+from masil.backbones.module import SeveralBackbones
 from masil.data import Framing, Images
 from masil.errors import StorageError
 from masil.progress import bar
@@ -41,11 +42,20 @@ class ActivationStore:
         self, backbone: Backbone, images: Images, *, framing: Framing | None = None, view: View = PLAIN,
         batch: int | None = None, engine: str = "auto", device: str = "auto",
     ) -> Tensor:  # fmt: skip
-        """Give the activations float32 [n d] of `images`, mapped from disk; changes to the tensor stay in memory."""
+        """Give the activations float32 [n d] of `images`, mapped from disk; changes to the tensor stay in memory.
+
+        Several backbones that see the same square are extracted one by one, so that each is found again by itself.
+        """
         framing = framing or backbone.framing
         shape = (len(images), backbone.features)
         if not len(images):
             return torch.empty(shape)
+        if isinstance(backbone, SeveralBackbones) and all(part.framing == framing for part in backbone.members()):
+            parts = (
+                self.get(part, images, framing=framing, view=view, batch=batch, engine=engine, device=device)
+                for part in backbone.members()
+            )
+            return torch.cat(list(parts), 1)
         what = {
             "backbone": backbone.fingerprint(),
             "images": images.fingerprint(),

@@ -24,7 +24,9 @@ def option(*names: str, text: str) -> Any:
 
 Backbone = Annotated[str, typer.Option(help="The network that turns images into activations.")]
 Weights = Annotated[str, typer.Option(help="A weight file for the backbone, or 'imagenet' for the built-in weights.")]
-Checkpoint = Annotated[Path | None, option(text="A folder written by `masil train`; use its backbone instead.")]
+Checkpoint = Annotated[
+    Path | None, option(text="A folder written by `masil train`; use its backbone instead. A+B: both together.")
+]
 Recipe = Annotated[str | None, option(text="Train the base session first, by this recipe (a name or a JSON file).")]
 Data = Annotated[Path | None, option(text="The folder of data sets; by default MASIL_DATA, else the cache.")]
 Download = Annotated[bool, typer.Option("--download", help="Download the data set if it is missing.")]

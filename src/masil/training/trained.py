@@ -4,7 +4,7 @@ A checkpoint is one file, replaced at once: named tensors, and everything else a
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, final
@@ -12,7 +12,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from masil.backbones import Backbone, create
+from masil.backbones import JOINT, Backbone, SeveralBackbones, create
 from masil.collapse import Projection
 from masil.errors import InputError, StorageError
 from masil.storage import TensorFormat, read_tensors, write_tensors
@@ -130,9 +130,35 @@ class Trained:
 
 
 def load_trained(folder: Path | str, backbone: Backbone | None = None) -> Trained:
-    """Read a finished base session. A backbone of the user's own is given as it was to `train`."""
+    """Read a finished base session. A backbone of the user's own is given as it was to `train`.
+
+    "a+b" is the base sessions in the folders a and b side by side: one encoder with the features of both.
+    """
+    folders = str(folder).split(JOINT)
+    if len(folders) > 1 and not Path(folder).exists():
+        return _joined([load_trained(name) for name in folders], str(folder))
     checkpoint = _finished(Path(folder))
     return trained(checkpoint, create(**checkpoint.backbone) if backbone is None else backbone, Path(folder) / FILE)
+
+
+def _joined(parts: Sequence[Trained], named: str) -> Trained:
+    """Put base sessions of the same classes side by side; each class vector is the vectors of all parts in a row."""
+    first = parts[0]
+    if len({(len(part.class_vectors), part.names) for part in parts}) > 1:
+        raise InputError(f"The base sessions of {named} are of different classes, so no encoder can be made of them.")
+    if any(part.projection is not None or part.frame is not None for part in parts):
+        raise InputError(
+            f"The base sessions of {named} have projections or frames of their own, which cannot be joined; join those "
+            "whose class vectors live among the activations."
+        )
+    return Trained(
+        backbone=SeveralBackbones([part.backbone for part in parts]).eval().requires_grad_(False),
+        class_vectors=torch.cat([part.class_vectors for part in parts], 1),
+        projection=None,
+        history=tuple(row for part in parts for row in part.history),
+        recipe=replace(first.recipe, name=JOINT.join(part.recipe.name for part in parts)),
+        names=first.names,
+    )
 
 
 def trained(checkpoint: Checkpoint, backbone: Backbone, source: Path) -> Trained:
