@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from masil.benchmark import BUDGETS
-from masil.report import Claim, claims, reproduction_page
+from masil.report import Claim, claims, replication_pages, reproduction_page
 
 
 @pytest.mark.parametrize(
@@ -87,3 +87,19 @@ def test_the_page_has_every_part_that_was_asked_for_and_says_its_budget(record):
     assert "cifar100-cosines.svg" in page
     assert "cifar100-paper-quick+nc-fscil" in page
     assert "## Concepts" not in reproduction_page(runs, ["table2"], BUDGETS["leg"])
+
+
+def test_kept_runs_make_a_page_for_each_budget_that_was_played(record):
+    bases = {"masil": "cifar100-short", **dict.fromkeys(("cf-as-written", "masil-as-written"), "nc-fscil")}
+    runs = [
+        replace(run, recipe=base if base == "cifar100-short" else f"cifar100-paper-quick+{base}", views=1)
+        for run in rows(record, **LASTS)
+        for base in [bases.get(run.method, run.method)]
+    ]
+    elsewhere = replace(runs[0], recipe="cifar100-fast")
+    pages = replication_pages([*runs, elsewhere])
+    assert list(pages) == ["what-replicates-quick.md"]
+    assert pages["what-replicates-quick.md"] == replication_pages(runs)["what-replicates-quick.md"]
+    assert "![" not in pages["what-replicates-quick.md"]
+    assert "| MASIL (this package) |" in pages["what-replicates-quick.md"]
+    assert replication_pages([runs[-1], elsewhere]) == {}  # nothing of the paper's pipeline

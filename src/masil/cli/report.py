@@ -94,17 +94,26 @@ def _print(records: "Sequence[RunRecord]", ours: str, chosen: Format) -> None:
 
 
 def _pages(records: "Sequence[RunRecord]", ours: str, chosen: Format, file: Path) -> dict[Path, str]:
-    """Give what is written to which file: a page in Markdown links to a page of methods beside it."""
+    """Give what is written to which file: pages of the methods and of what replicates stand beside one in Markdown."""
     from rich.console import Console
 
-    from masil.report import html_report, methods_markdown, results_latex, results_markdown, tables, terminal_table
+    from masil.report import (
+        html_report,
+        methods_markdown,
+        replication_pages,
+        results_latex,
+        results_markdown,
+        tables,
+        terminal_table,
+    )
 
     match chosen:
         case Format.html:
             return {file: html_report(records, ours)}
         case Format.markdown:
+            others = {"methods.md": methods_markdown(), **replication_pages(records)}
             text = results_markdown(records, ours, file.parent)
-            return {file: text, file.parent / "methods.md": methods_markdown()}
+            return {file: text} | {file.parent / name: page for name, page in others.items()}
         case Format.latex:
             return {file: results_latex(records, ours)}
         case Format.terminal:

@@ -1,9 +1,12 @@
-"""The page of `masil reproduce`: what of MASIL replicates, then every table and figure beside the paper's."""
+"""The page of `masil reproduce`: what of MASIL replicates, then every table and figure beside the paper's.
+
+`masil report` makes the same page, but for its pictures, from runs that were kept.
+"""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from masil.benchmark import PARTS, Budget, RunRecord
+from masil.benchmark import ALL, BUDGETS, PARTS, Budget, RunRecord, plan_reproduction
 from masil.report.claims import Claim, claims
 from masil.report.figures import Cosines, cosines_by_session
 from masil.report.measured import OURS, draws_of, name_of, slug, title_of, with_shots
@@ -29,12 +32,26 @@ def write_reproduction(records: Sequence[RunRecord], parts: Sequence[str], budge
     return page
 
 
-def reproduction_page(records: Sequence[RunRecord], parts: Sequence[str], budget: Budget) -> str:
+def replication_pages(records: Sequence[RunRecord]) -> dict[str, str]:
+    """Give the pages that runs of the paper's pipeline make, by file name: one for each budget that was played."""
+    pages = {}
+    for budget in BUDGETS.values():
+        bases = plan_reproduction(ALL, budget, Path())
+        rows = {(base.recipe.name, method) for base in bases for method in base.methods}
+        runs = [run for run in records if run.views == 1 and (run.recipe, run.method) in rows]
+        if any(run.method != OURS for run in runs):  # this package's alone is no replication
+            pages[f"what-replicates-{budget.name}.md"] = reproduction_page(runs, ALL, budget, pictures=False)
+    return pages
+
+
+def reproduction_page(
+    records: Sequence[RunRecord], parts: Sequence[str], budget: Budget, *, pictures: bool = True
+) -> str:
     """Give the page in Markdown."""
-    return "\n".join(_page(records, parts, budget)) + "\n"
+    return "\n".join(_page(records, parts, budget, pictures)) + "\n"
 
 
-def _page(records: Sequence[RunRecord], parts: Sequence[str], budget: Budget) -> Iterator[str]:
+def _page(records: Sequence[RunRecord], parts: Sequence[str], budget: Budget, pictures: bool) -> Iterator[str]:
     protocols = list(dict.fromkeys(record.protocol for record in records))
     most = max((len(with_shots(record, standard=False).draws) for record in records), default=0)
     yield HEADER
@@ -61,7 +78,7 @@ def _page(records: Sequence[RunRecord], parts: Sequence[str], budget: Budget) ->
         yield markdown_table(_ablation(records, protocols))
     if {"figure", "characters"} & set(parts):
         yield "## Class means and the vectors of other classes\n"
-        for protocol in _cosines(records, parts):
+        for protocol in _cosines(records, parts) if pictures else ():
             yield f"![Average cosines by session on {title_of(protocol)}](figures/{slug(protocol)}-cosines.svg)\n"
         yield markdown_table(_cosine_table(records))
     if {"concepts", "characters"} & set(parts):
