@@ -6,13 +6,12 @@ together twice as fast.
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 import joblib
-import torch
 
 from masil.benchmark.cluster import Children, pack
 from masil.data import Dataset, Images
@@ -71,34 +70,26 @@ def train_all(
             base.train(dataset, device)
             yield base
         return
-    children = Children()  # of its own: cells are played meanwhile, and end theirs
-    threads = max(1, usable_cores() // together)
+    # Children of its own: cells are played meanwhile, and end theirs.
+    children = Children({"OMP_NUM_THREADS": str(max(1, usable_cores() // together))})
     parallel = joblib.Parallel(together, backend="threading", batch_size=1, return_as="generator_unordered")
     try:
-        yield from parallel(
-            joblib.delayed(_train_in_child)(base, dataset, children, device=device, threads=threads)
-            for base, dataset in pairs
-        )
+        yield from parallel(joblib.delayed(_train_in_child)(base, dataset, children, device) for base, dataset in pairs)
     finally:
         children.end()
 
 
-def _train_in_child(
-    base: BaseSession, dataset: Dataset, children: Children, *, device: str, threads: int
-) -> BaseSession:
+def _train_in_child(base: BaseSession, dataset: Dataset, children: Children, device: str) -> BaseSession:
     if not base.finished:
         LOG.info("Training '%s'; %s follows it.", base.recipe.name, base.folder / DIARY)
         first = next(sessions(base.protocol, dataset))
-        options = {"device": device, "names": first.names}
-        children.run(pack(_train_here, base, first.train, threads, options))
+        children.run(pack(_train_here, base, first.train, {"device": device, "names": first.names}))
         LOG.info("'%s' is trained.", base.recipe.name)
     return base
 
 
-def _train_here(base: BaseSession, images: Images, threads: int, options: dict[str, object]) -> None:
-    """Be the child: train on so many threads, and write what there is to say into a file."""
-    os.environ.setdefault("OMP_NUM_THREADS", str(threads))  # the trainer leaves threads alone where this is set
-    torch.set_num_threads(threads)
+def _train_here(base: BaseSession, images: Images, options: Mapping[str, Any]) -> None:
+    """Be the child: train, and write what there is to say into a file."""
     base.folder.mkdir(parents=True, exist_ok=True)
     diary = logging.FileHandler(base.folder / DIARY, encoding="utf-8")
     diary.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
@@ -106,7 +97,7 @@ def _train_here(base: BaseSession, images: Images, threads: int, options: dict[s
     logger.addHandler(diary)
     logger.setLevel(logging.INFO)
     try:
-        train(images, base.recipe, base.folder, **options)  # type: ignore[arg-type]
+        train(images, base.recipe, base.folder, **options)
     finally:
         logger.removeHandler(diary)
         diary.close()

@@ -53,9 +53,13 @@ def pack(function: Callable[..., Any], *arguments: Any) -> bytes:
 
 @final
 class Children:
-    """Child processes that are started when a task finds none idle; threads may use them at the same time."""
+    """Child processes that are started when a task finds none idle; threads may use them at the same time.
 
-    def __init__(self) -> None:
+    They have the variables of `environment` where this process has no others.
+    """
+
+    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+        self._environment = dict(environment or {})
         self._lock = threading.Lock()
         self._all: set[Child] = set()
         self._idle: list[Child] = []
@@ -93,7 +97,7 @@ class Children:
                     return child
                 self._all.discard(child)
             path = os.pathsep.join(folder for folder in sys.path if folder)
-            child = Child([sys.executable, "-c", _ENTRY], os.environ | {"PYTHONPATH": path})
+            child = Child([sys.executable, "-c", _ENTRY], self._environment | os.environ | {"PYTHONPATH": path})
             self._all.add(child)
             return child
 
