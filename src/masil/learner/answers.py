@@ -205,7 +205,7 @@ def known_classes(memory: ClassRows, sessions: Sequence[SessionRecord]) -> tuple
         None if alone else Neighbour(memory.labels[int(row)], float(c)) for row, c in zip(nearest, cosines, strict=True)
     ]
     rows = zip(memory.labels, memory.counts.tolist(), memory.base.tolist(), pairs, strict=True)
-    return tuple(KnownClass(label, images, base, first[label], near) for label, images, base, near in rows)
+    return tuple(KnownClass(label, images, base, first[label], nearest=near) for label, images, base, near in rows)
 
 
 def evaluate(memory: ClassRows, answers: Answers, labels: Sequence[Label]) -> Evaluation:
@@ -237,7 +237,7 @@ def _never_taught(answers: Answers, labels: Sequence[Label], taught: set[Label])
     classes = tuple(sorted(set(labels) - taught))
     seen = torch.tensor([label in taught for label in labels], dtype=torch.bool)
     if answers.known is None:
-        return NeverTaught(classes, int((~seen).sum()), None, None, None)
+        return NeverTaught(classes, int((~seen).sum()), called_unknown=None, taught_called_unknown=None, auroc=None)
     rejected, known = answers.rejected(), answers.known
     return NeverTaught(
         classes,

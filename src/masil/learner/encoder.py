@@ -97,7 +97,7 @@ class Encoder:
         with bar("Looking at crops", len(given)) as advance:
             for start in range(0, len(given), step):
                 pixels = given.load(slice(start, start + step), framing)
-                squares = crops(pixels, count, side, framing.crop, generator)
+                squares = crops(pixels, count, side, framing.crop, generator=generator)
                 rows = self._opened().run(squares)
                 refuse_impossible(rows, given, start, count)
                 activations[start * count : (start + step) * count] = rows

@@ -173,7 +173,7 @@ class Masil(Estimator):
             concepts=concepts, class_vectors=data.class_vectors, confidence=confidence, points=points,
         )  # fmt: skip
         self.encoder_, self.session_rows_, self.log_ = data.encoder, (), ()
-        self._add(SessionRows(0, now(), teacher_name(taught_by), note, rows))
+        self._add(SessionRows(0, now(), teacher_name(taught_by), note, rows=rows))
         return self
 
     def learn(
@@ -368,14 +368,16 @@ class Masil(Estimator):
         x = self.base_.take_power(self.encoder_.activations(given))
         shots = Shots(x, class_codes(names, classes), classes)
         rows = teach(self.base_, memory, shots, settings)
-        self._add(SessionRows(self.session_rows_[-1].number + 1, now(), who, note, rows))
+        self._add(SessionRows(self.session_rows_[-1].number + 1, now(), who, note, rows=rows))
         return memory.labels, shots
 
     def _add(self, session: SessionRows) -> None:
         """Append a session to those before it."""
         memory = self.memory_.updated(session.rows) if self.session_rows_ else session.rows
         self.session_rows_, self.memory_ = (*self.session_rows_, session), memory
-        taught = Event("taught", session.when, session.who, session.number, session.record.images, note=session.note)
+        taught = Event(
+            "taught", session.when, session.who, session.number, images=session.record.images, note=session.note
+        )
         self.log_ = (*self.log_, taught)
 
     def _set_sessions(self, sessions: tuple[SessionRows, ...]) -> None:

@@ -153,7 +153,7 @@ class SessionRows:
     def record(self) -> SessionRecord:
         """The session without its tensors."""
         images = tuple(zip(self.rows.labels, self.rows.counts.tolist(), strict=True))
-        return SessionRecord(self.number, self.when, self.who, images, self.note)
+        return SessionRecord(self.number, self.when, self.who, images, note=self.note)
 
     def without(self, label: Label) -> SessionRows:
         """Give the session as if it had not taught this class."""

@@ -85,7 +85,7 @@ class AliceLoss(CosineLoss):
         looks = [rows, *(augment(rows, VIEW, rows.shape[-1], generator) for _ in range(self.count - 1))]
         shares = [self.fused, *[1.0] * self.copies]
         parts = [
-            fused(look, labels, share, classes, generator) if share else (look, labels)
+            fused(look, labels, share, classes, generator=generator) if share else (look, labels)
             for look in looks
             for share in shares
         ]

@@ -39,7 +39,7 @@ class Descends(Chooses):
         self, learnt: Sequence[Tensor], train: Callable[[float], None], loss: Callable[[], Tensor], rate: float
     ) -> None:
         """Let `train` change what is learnt at a rate at which the loss does not grow, and note the rate."""
-        held = descend_steadily(learnt, train, loss, rate, self.generator)
+        held = descend_steadily(learnt, train, loss, rate, generator=self.generator)
         self.descents = (self.descents or 0) + 1
         if held < rate:
             self.lowered = {**(self.lowered or {}), str(self.descents): held}

@@ -53,7 +53,9 @@ class Lucir(Replay, NearestVector):
         def loss(rows: Tensor) -> Tensor:
             z, vectors = self.unit(activations[rows]), torch.cat([old, added])
             turned = 1 - (z * before[rows]).sum(1).mean()
-            apart = margin_ranking(z @ functional.normalize(vectors).T, labels[rows], known, self.margin, self.rivals)
+            apart = margin_ranking(
+                z @ functional.normalize(vectors).T, labels[rows], known, margin=self.margin, rivals=self.rivals
+            )
             return cosine_cross_entropy(z, vectors, labels[rows], SCALE) + weight * turned + apart
 
         self.train_session([self.g.matrix, added], loss, labels)

@@ -237,7 +237,7 @@ def fine_tune_simplex(
     remembered = shuffled_batches(len(data.memory), batch, iterations, generator)
     for step, (some, classes) in enumerate(zip(shots, remembered, strict=True)):
         optimiser.param_groups[0]["lr"] = lr * SGDR.factor(step, iterations)
-        take_step(optimiser, final_loss(layers[0] @ layers[1], data, alpha, some, classes))
+        take_step(optimiser, final_loss(layers[0] @ layers[1], data, alpha, shots=some, remembered=classes))
     tuned = (layers[0] @ layers[1]).detach()
     if not bool(tuned.isfinite().all()):
         raise MasilError(f"Simplex fine-tuning diverged at a rate of {lr} with alpha {alpha}; lower one of them.")

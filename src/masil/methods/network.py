@@ -31,7 +31,7 @@ class Cut(Backbone):
     shape: tuple[int, ...]
 
     def __init__(self, backbone: Backbone, where: str) -> None:
-        super().__init__(f"{backbone.name} {where}", 1, backbone.framing, backbone.mean, backbone.std)
+        super().__init__(f"{backbone.name} {where}", 1, backbone.framing, mean=backbone.mean, std=backbone.std)
         self.whole = backbone
         self.where = where
         side = backbone.framing.crop
@@ -88,7 +88,7 @@ class Turned(Backbone):
 
     def __init__(self, backbone: Backbone, quarters: int) -> None:
         name = f"{backbone.name} turned by {90 * quarters}"
-        super().__init__(name, backbone.features, backbone.framing, backbone.mean, backbone.std)
+        super().__init__(name, backbone.features, backbone.framing, mean=backbone.mean, std=backbone.std)
         self.whole = backbone
         self.quarters = quarters
 

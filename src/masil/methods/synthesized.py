@@ -138,7 +138,7 @@ class SynthesizedFeatures(Centred, NearestVector):
         means = class_means(x, labels)
         self.to_codes = torch.linalg.svd(x, full_matrices=False)[2][: self.codes].T
         self.vectors = functional.normalize(means @ self.to_codes)
-        self.model = Subspaces(x, self.subspaces, self.rank, self.to_codes, self.generator)
+        self.model = Subspaces(x, self.subspaces, self.rank, self.to_codes, generator=self.generator)
         steps = self.epochs * -(-len(x) // BATCH)
 
         def loss(rows: Tensor) -> Tensor:
