@@ -136,6 +136,13 @@ def test_a_bank_is_fitted_again_from_where_it_is_to_all_rows_or_some() -> None:
     torch.testing.assert_close(some.concepts, bank.refit(A[chosen], tol=1e-3).concepts)
     torch.testing.assert_close(some.concepts, bank.refit(A.numpy(), rows=100, seed=3, tol=1e-3).concepts)
     assert bank.refit(A, rows=1000).record.rows == 300
+    torch.testing.assert_close(
+        ConceptBank.fit(A, 4, rows=100, seed=3).concepts, ConceptBank.fit(A[chosen], 4, seed=3).concepts
+    )
+    A[int((~torch.isin(torch.arange(300), chosen)).nonzero()[0]), 0] = torch.nan  # not drawn, and refused all the same
+    with pytest.raises(InputError, match="NaN"):
+        ConceptBank.fit(A, 4, rows=100, seed=3)
+    A = draw(300, 12)
     with pytest.raises(InputError, match=r"initial concepts have shape \[4, 12\], but \[4, 11\] is needed"):
         bank.refit(A[:, 1:])
 

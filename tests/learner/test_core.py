@@ -255,6 +255,25 @@ def test_the_weight_of_the_prior_is_that_of_banks_fitted_from_nothing_to_all_row
     assert found.prior.weights == pytest.approx(expected.weights, abs=0.08)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_bank_of_some_rows_serves_as_well_as_one_of_all(monkeypatch, world, seed):
+    """The slow and obvious way: all rows and a fine tolerance."""
+    monkeypatch.setattr("masil.learner.prior.ROWS_PER_CONCEPT", 16)
+    x, names = world.draw(range(15), 40, seed)
+    shots = Shots(take_power(x, 0.5), torch.arange(15).repeat_interleave(40), tuple(names[::40]))
+    unseen, new_names = world.draw(range(15, 20), 5, seed + 100)
+    new = Shots(take_power(unseen, 0.5), torch.arange(5).repeat_interleave(5), tuple(new_names[::5]))
+    found = fit_concepts(shots, Settings(concepts=8))
+    slow = replace(found, bank=ConceptBank.fit(shots.x, 8, tol=1e-5, max_iterations=1000))
+    assert found.bank.record.rows == 128 < slow.bank.record.rows == 600
+    assert found.bank.relative_error(new.x) <= 1.25 * slow.bank.relative_error(new.x)
+    fast, sure = (
+        teach(*fit_base(shots, Settings(concepts=8), concepts=each, confidence=False), new, Settings(concepts=8))
+        for each in (found, slow)
+    )
+    assert float((fast.vectors * sure.vectors).sum(1).min()) > 0.95  # other local minima reach .996, and 1.05 above
+
+
 @pytest.mark.parametrize("shrinkage", [1.0, 0.0, "auto"])
 def test_moments_of_parts_add_up_to_those_of_all_their_rows(world, shrinkage):
     """g of some parts, and of rows that are no whole parts, is g of these rows alone, up to a rotation."""

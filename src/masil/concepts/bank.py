@@ -62,30 +62,31 @@ class ConceptBank:
         check_values("concepts", Q)
 
     @classmethod
-    def fit(cls, activations: Tensor | np.ndarray[Any, Any] | Blocks, v: int, *, seed: int = 0, **options: Any) -> Self:
+    def fit(
+        cls, activations: Tensor | np.ndarray[Any, Any] | Blocks, v: int, *, rows: int | None = None, seed: int = 0,
+        **options: Any,
+    ) -> Self:  # fmt: skip
         """Factorise activations [n d] >= 0 into P Q with v concepts (Eq. nmf); `options` go to `nmf`.
 
-        The activations may be mapped from a file larger than memory. P, which the bank does not keep, is held during
-        the fit as long as it is small, which is faster.
+        The activations may be mapped from a file larger than memory. With `rows`, the bank is fitted to so many of
+        them, drawn by the seed; all are checked. P, which the bank does not keep, is held during the fit as long as it
+        is small, which is faster.
         """
+        if rows is not None and rows < len(activations):
+            chosen = torch.randperm(len(activations), generator=torch.Generator().manual_seed(seed))[:rows]
+            activations = survey(as_blocks(activations), chosen.sort().values)[1]
         options = {"coefficients": len(activations) * v <= HELD_ENTRIES} | options
         with torch.no_grad():
             found = nmf(activations, v, seed=seed, **options)
         record = BankRecord(len(activations), seed, found.iterations, found.converged, float(found.objective[-1]))
         return cls(found.concepts, record)
 
-    def refit(
-        self, activations: Tensor | np.ndarray[Any, Any] | Blocks, *, rows: int | None = None, seed: int = 0,
-        **options: Any,
-    ) -> Self:  # fmt: skip
+    def refit(self, activations: Tensor | np.ndarray[Any, Any] | Blocks, **options: Any) -> Self:
         """Fit as many concepts to other activations, beginning with these: soon done where both are much alike.
 
-        With `rows`, only so many of the activations are looked at, drawn by the seed. `options` go to `nmf`.
+        `options` go to `fit`.
         """
-        if rows is not None and rows < len(activations):
-            chosen = torch.randperm(len(activations), generator=torch.Generator().manual_seed(seed))[:rows]
-            activations = survey(as_blocks(activations), chosen.sort().values)[1]
-        return self.fit(activations, self.v, seed=seed, init=self.concepts, **options)
+        return self.fit(activations, self.v, init=self.concepts, **options)
 
     @classmethod
     def from_images(

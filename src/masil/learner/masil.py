@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import Any, Self, final
+from typing import TYPE_CHECKING, Any, Self, final
 
 import numpy as np
 import torch
@@ -28,7 +28,9 @@ from masil.learner.rehearsal import choose_points
 from masil.learner.rows import ClassRows, Counts, Event, SessionRecord, SessionRows, Shots, now, replay, teacher_name
 from masil.learner.settings import Alpha, core_settings, read_settings, refuse_aim_of_trained
 from masil.protocol import Protocol
-from masil.training import Trained
+
+if TYPE_CHECKING:
+    from masil.training import Trained
 
 NEAREST = 3  # classes that a class which was just taught may be confused with
 

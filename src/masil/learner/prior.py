@@ -8,11 +8,16 @@ that brings (1 − a) m + a r closest to μ over many classes and draws is
 μ is taken from images that are not among the shots: its own noise is then independent of m − r and leaves the numerator
 right on average. The classes are held out of the concept bank that reconstructs them, as novel ones are.
 
-The weight hardly depends on how well those banks are fitted. Begun with the concepts of all classes, and fitted to a
-sample of the others, they give a weight within .003 of that of banks which begin from nothing and are fitted to all
-rows: on activations of CIFAR-100 (in an eighth of the time), of CUB-200 and of written characters. Stopped earlier, at
-a tolerance of 1e-2, they would still know something of the classes held out: with few rows and few concepts the weight
-came out too large, by up to .06.
+Neither the bank nor the weight needs all rows, or a fine tolerance: class vectors are means over images, in which the
+last touches to a concept are lost. A bank fitted to 64 rows for each concept, until the objective falls by less than
+1e-3, gave CIFAR-100 the last accuracy of one fitted to all 30,000 rows at 1e-4: within .01 points on average over ten
+draws, within .06 in each.
+
+The weight hardly depends on how well the banks of the folds are fitted either. Begun with the concepts of all classes,
+and fitted to a sample of the others, they give a weight within .003 of that of banks which begin from nothing and are
+fitted to all rows: on activations of CIFAR-100 (in an eighth of the time), of CUB-200 and of written characters.
+Stopped earlier, at a tolerance of 1e-2, they would still know something of the classes held out: with few rows and few
+concepts the weight came out too large, by up to .06.
 """
 
 from __future__ import annotations
@@ -32,8 +37,9 @@ from masil.protocol import class_folds, some_of_each
 
 FOLDS = 3  # parts of the base classes that play novel
 MEASURED = 100  # images of a class that are reconstructed, at most
-ROWS_PER_CONCEPT = 32  # that a bank of the other classes is fitted to
-TOLERANCE_OF_OTHERS, ITERATIONS_OF_OTHERS = 1e-3, 32  # of the factorisations by which the prior is measured
+ROWS_PER_CONCEPT = 64  # that the bank is fitted to
+ROWS_OF_OTHERS, ITERATIONS_OF_OTHERS = 32, 32  # rows per concept and passes of the banks that measure the prior
+TOLERANCE = 1e-3  # of all these factorisations
 SHOTS = (1, 2, 5, 10, 20)
 DRAWS = 16  # of k shots from each class
 FALLBACK = 0.3  # where no base class has two images
@@ -58,7 +64,8 @@ def fit_concepts(shots: Shots, settings: Settings, crops: Tensor | None = None) 
     """
     rows = shots.x if crops is None else crops
     v = min(settings.concepts, *rows.shape)  # fewer than asked for where rows or features are fewer
-    bank = ConceptBank.fit(rows, v, seed=settings.seed, max_iterations=1000)
+    some = ROWS_PER_CONCEPT * v
+    bank = ConceptBank.fit(rows, v, rows=some, seed=settings.seed, tol=TOLERANCE, max_iterations=1000)
     if not settings.measures_prior:
         return Concepts(bank)
     row_codes = shots.codes.repeat_interleave(len(rows) // len(shots.x))
@@ -78,9 +85,9 @@ def _bank_of_others(bank: ConceptBank, rows: Tensor, seed: int) -> ConceptBank:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it is to be like the real one, not perfect
         if len(rows) < bank.v:
-            return ConceptBank.fit(rows, min(rows.shape), seed=seed, tol=TOLERANCE_OF_OTHERS)
-        some = ROWS_PER_CONCEPT * bank.v
-        return bank.refit(rows, rows=some, seed=seed, tol=TOLERANCE_OF_OTHERS, max_iterations=ITERATIONS_OF_OTHERS)
+            return ConceptBank.fit(rows, min(rows.shape), seed=seed, tol=TOLERANCE)
+        some = ROWS_OF_OTHERS * bank.v
+        return bank.refit(rows, rows=some, seed=seed, tol=TOLERANCE, max_iterations=ITERATIONS_OF_OTHERS)
 
 
 @final
