@@ -35,7 +35,7 @@ def order_table(protocol: str, records: Iterable[RunRecord]) -> Table | None:
         pairs = _pairs(runs)
         if len(pairs) < FEWEST:
             continue
-        theirs, ours = (stats.rankdata([-pair[index] for pair in pairs.values()]) for index in (0, 1))
+        theirs, ours = (stats.rankdata([-pair[index] for pair in pairs.values()]).tolist() for index in (0, 1))
         rows = [_row(name, there, here) for name, there, here in zip(pairs, theirs, ours, strict=True)]
         rows.sort(key=lambda row: row.values[0].mean or 0.0)
         rho = Value(float(stats.spearmanr(theirs, ours).statistic)).text()
