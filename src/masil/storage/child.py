@@ -4,6 +4,7 @@ A message is any value that can be pickled; it follows a line that says how many
 writes to its standard output is skipped.
 """
 
+import io
 import os
 import pickle
 import queue
@@ -116,6 +117,8 @@ class Parent:
     def __init__(self) -> None:
         self._answers = os.fdopen(os.dup(1), "wb")
         os.dup2(2, 1)
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(line_buffering=True)  # what is printed stands before the error that ends the child
 
     def send(self, message: Any) -> None:
         """Give the parent a message."""
