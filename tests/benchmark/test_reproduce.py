@@ -13,6 +13,7 @@ from masil.benchmark import (
     plan_reproduction,
     play_base,
     prepare,
+    train_all,
     trained_setting,
     with_weights,
 )
@@ -96,8 +97,8 @@ def test_rows_share_base_sessions_and_are_what_their_names_say(part, tmp_path, c
     ]  # fmt: skip
     before = estimate_seconds(planned, {"patterns": dataset}, "cpu")
     assert all(time > 0 for time in before)
-    for base in planned[2:]:
-        setting = trained_setting(base, dataset, "cpu")
+    for base, trained in train_all([(base, dataset) for base in planned[2:]], "cpu", jobs=1):
+        setting = trained_setting(base, dataset, trained, "cpu")
         grid = play_base(base, setting, budget, draws=2, out=tmp_path, workers=1)
         assert grid.failed == {}
         assert [record.method for record in grid.runs] == list(base.methods)

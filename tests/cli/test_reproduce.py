@@ -26,7 +26,7 @@ def test_one_command_trains_plays_and_writes_the_page(masil, tmp_path, monkeypat
     asked = ("reproduce", "characters", "-o", out, "--draws", 2, "-j", 1, "--device", "cpu")
     planned = masil(*asked, "--plan")
     assert "0 of 1" in planned.output
-    assert "more on this machine. Then rows are played." in planned.output
+    assert "more on this machine, before anything is played" in planned.output
     assert not (out / "base").exists()
     done = masil(*asked)
     assert done.exit_code == 0, done.output

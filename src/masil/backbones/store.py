@@ -44,7 +44,8 @@ class ActivationStore:
     ) -> Tensor:  # fmt: skip
         """Give the activations float32 [n d] of `images`, mapped from disk; changes to the tensor stay in memory.
 
-        Several backbones that see the same square are extracted one by one, so that each is found again by itself.
+        Several backbones that see the same square are extracted one by one, so that each is found again by itself;
+        their activations side by side are in memory.
         """
         framing = framing or backbone.framing
         shape = (len(images), backbone.features)

@@ -147,9 +147,9 @@ def _settings(
     """Give each method the shared backbone, or one whose base session is trained in its own way."""
     own = [_own_base(setting, entry, usual, folder) for entry in entries]
     wanted = {base.folder: base for base in own if base is not None}
-    for base in train_all([(base, setting.dataset) for base in wanted.values()], setting.device, jobs):
-        LOG.debug("'%s' is ready.", base.recipe.name)
-    return [setting if base is None else with_base(setting, base) for base in own]
+    pairs = [(base, setting.dataset) for base in wanted.values()]
+    settings = {base.folder: with_base(setting, trained) for base, trained in train_all(pairs, setting.device, jobs)}
+    return [setting if base is None else settings[base.folder] for base in own]
 
 
 def _own_base(setting: Setting, entry: Entry, usual: Recipe | None, folder: Path) -> BaseSession | None:

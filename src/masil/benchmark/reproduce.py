@@ -14,11 +14,11 @@ from typing import Any, final
 from masil.benchmark.base_sessions import BaseSession
 from masil.benchmark.cell import Entry
 from masil.benchmark.grid import Grid, bench, own_recipe
-from masil.benchmark.setting import Origin, Setting, prepare
+from masil.benchmark.setting import Setting, fields_from
 from masil.data import Dataset, Images
 from masil.errors import StorageError, lookup
 from masil.protocol import PROTOCOLS, first_of_each, sessions
-from masil.training import Recipe, train
+from masil.training import Recipe, Trained, train
 from masil.training import recipe as find_recipe
 
 LOG = logging.getLogger(__name__)
@@ -148,10 +148,9 @@ def _epoch_seconds(images: Images, recipe: Recipe, px: int, device: str) -> floa
     return len(images) / float(row["images_per_second"])
 
 
-def trained_setting(base: BaseSession, dataset: Dataset, device: str) -> Setting:
-    """Give what the methods of a base session see; it is trained first where it is not yet."""
-    origin = Origin(recipe=base.recipe, folder=base.folder)
-    return prepare(base.protocol, origin, dataset=dataset, device=device)
+def trained_setting(base: BaseSession, dataset: Dataset, trained: Trained, device: str) -> Setting:
+    """Give what the methods of a base session see."""
+    return Setting(base.protocol, dataset, device=device, **fields_from(trained))
 
 
 def play_base(

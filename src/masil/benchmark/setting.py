@@ -126,7 +126,7 @@ def prepare(
     if origin.checkpoint is not None:
         trained = load_trained(origin.checkpoint)
         _check_protocol(shape, trained, Path(origin.checkpoint))
-        source = _fields_from(trained)
+        source = fields_from(trained)
     elif isinstance(origin.backbone, Backbone):
         source = {"backbone": origin.backbone, "weights": origin.backbone.fingerprint()}
     elif plan is None:
@@ -136,16 +136,16 @@ def prepare(
     if origin.checkpoint is not None and trained.names is not None:
         _refuse_other_classes(trained.names, next(sessions(shape, dataset)).names, Path(origin.checkpoint))
     if plan is not None and origin.folder is not None:
-        source = _fields_from(BaseSession(shape, plan, Path(origin.folder)).train(dataset, device))
+        source = fields_from(BaseSession(shape, plan, Path(origin.folder)).train(dataset, device))
     return Setting(shape, dataset, views=views, device=device, **source)
 
 
-def with_base(setting: Setting, base: BaseSession) -> Setting:
-    """Give the same setting with another base session, which is trained first where it is not yet."""
-    return replace(setting, **_fields_from(base.train(setting.dataset, setting.device)))
+def with_base(setting: Setting, trained: Trained) -> Setting:
+    """Give the same setting with another base session."""
+    return replace(setting, **fields_from(trained))
 
 
-def _fields_from(trained: Trained) -> dict[str, Any]:
+def fields_from(trained: Trained) -> dict[str, Any]:
     """Give the fields of a setting that a base session decides."""
     return {"backbone": trained.backbone, "weights": trained.backbone.fingerprint(), "trained": trained}
 

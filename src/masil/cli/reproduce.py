@@ -76,17 +76,20 @@ def reproduce(
             rows.append((base.recipe.name, epochs, left, ", ".join(base.methods)))
         print_table("Base sessions", ("recipe", "epochs", "still takes", "rows"), rows, left=4)
         together = side_by_side(planned, device, jobs)
-        beside = f" one after the other; {together} are trained at a time, which is faster" if together > 1 else ""
-        say(f"Base sessions take about {duration(sum(times))} more on this machine{beside}. Then rows are played.")
+        beside = f" if one follows the other; {together} are trained at a time" if together > 1 else ""
+        say(f"Base sessions take about {duration(sum(times))} more on this machine, before anything is played{beside}.")
     if plan:
         return
+    runs: dict[Path, list[RunRecord]] = {}  # by base session, in whatever order these end
     records: list[RunRecord] = []
     failed: dict[tuple[str, str, int | None], str] = {}
-    for base in train_all([(base, datasets[base.protocol.dataset]) for base in planned], device, jobs):
-        setting = trained_setting(base, datasets[base.protocol.dataset], device)
+    pairs = [(base, datasets[base.protocol.dataset]) for base in planned]
+    for base, trained in train_all(pairs, device, jobs):
+        setting = trained_setting(base, datasets[base.protocol.dataset], trained, device)
         if os.environ.get("RANK", "0") == "0":
             grid = play_base(base, setting, chosen, draws=draws, out=out, workers=jobs)
-            records += grid.runs
+            runs[base.folder] = grid.runs
+            records = [record for plan in planned for record in runs.get(plan.folder, ())]
             failed |= {(base.recipe.name, *place): sentence for place, sentence in grid.failed.items()}
         if records:
             page = write_reproduction(records, list(dict.fromkeys(asked)), chosen, out)

@@ -136,6 +136,8 @@ def load_trained(folder: Path | str, backbone: Backbone | None = None) -> Traine
     """
     folders = str(folder).split(JOINT)
     if len(folders) > 1 and not Path(folder).exists():
+        if backbone is not None:
+            raise InputError(f"A backbone of your own cannot take the weights of several base sessions, {folder}.")
         return _joined([load_trained(name) for name in folders], str(folder))
     checkpoint = _finished(Path(folder))
     return trained(checkpoint, create(**checkpoint.backbone) if backbone is None else backbone, Path(folder) / FILE)
