@@ -14,7 +14,9 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 VENV = os.path.join(ROOT, ".venv")
 LEAST = (3, 11)
 NEWER = ("python3.13", "python3.12", "python3.11", "python3.14")
-SPACE = 3 * 1024**3  # what torch's CPU build and the rest take unpacked, with room for pip's temporary files
+# What the installation takes unpacked, with room for pip's temporary files: with torch's CPU build, and with the CUDA
+# build, which PyPI has for Linux.
+SPACE, CUDA_SPACE = 3 * 1024**3, 9 * 1024**3
 EXTRAS = {"demo": "report", "dev": "dev"}  # dev has all that demo has
 # Python compiles a file when it is first imported; to compile all of torch's beforehand takes longer than the demo.
 FROM_INDEX = ("install", "--no-compile", "-c", os.path.join(ROOT, "constraints.txt"))
@@ -101,6 +103,11 @@ def check_disk():
         stop(
             "The disk that holds %s has %.1f GB free, and the set-up needs %.0f GB. Free some space and run it again."
             % (ROOT, free / 1024.0**3, SPACE / 1024.0**3)
+        )
+    if free < CUDA_SPACE and sys.platform.startswith("linux"):
+        say(
+            "%.1f GB are free, which may be too little for torch's CUDA build with all that it brings; %s"
+            % (free / 1024.0**3, FOR_CPU)
         )
 
 

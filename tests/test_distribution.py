@@ -14,8 +14,8 @@ from masil import __version__
 
 ROOT = Path(__file__).parents[1]
 IN_SDIST = {
-    "src", "tests", "docs", "examples", "results", "scripts", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE",
-    "Makefile", "PKG-INFO", "constraints.txt", "pyproject.toml", ".gitignore",
+    "src", "tests", "docs", "examples", "results", "scripts", "benchmarks", "README.md", "CHANGELOG.md",
+    "CONTRIBUTING.md", "LICENSE", "Makefile", "PKG-INFO", "constraints.txt", "pyproject.toml", ".gitignore",
 }  # fmt: skip
 USE = """
 import sys, torch, masil
@@ -73,9 +73,10 @@ def test_the_sdist_has_what_its_own_tests_need(built: Path, tmp_path: Path) -> N
         archive.extractall(tmp_path, filter="data")
     unpacked = tmp_path / f"masil-{__version__}"
     assert {place.name for place in unpacked.iterdir()} == IN_SDIST
-    for folder, kind in (("src", "*"), ("tests", "*.py"), ("docs", "*"), ("results", "*.json"), ("scripts", "*.py")):
+    kinds = {"src": "*", "tests": "*.py", "docs": "*", "results": "*.json", "scripts": "*.py", "benchmarks": "*.py"}
+    for folder, kind in kinds.items():
         assert files(unpacked, folder, kind) == files(ROOT, folder, kind)
-    quick = ("tests/test_errors.py", "tests/scripts", "tests/test_weights.py")
+    quick = ("tests/test_errors.py", "tests/scripts", "tests/test_weights.py", "tests/test_paper_notes.py")
     said = run(
         sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *quick,
         folder=unpacked, PYTHONPATH=str(unpacked / "src"), CI="1",

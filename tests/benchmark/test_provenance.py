@@ -1,12 +1,9 @@
-import shutil
-import subprocess
 import sys
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
-import pytest
 import torch
 
 from masil.benchmark import provenance
@@ -32,40 +29,6 @@ def test_a_command_can_be_copied(monkeypatch):
     assert provenance.command() == "masil run --data 'my data'"
     monkeypatch.setattr(sys, "argv", ["/home/me/compare.py", "-x"])
     assert provenance.command() == "compare.py -x"
-
-
-def git(folder, *words):
-    who = ("-c", "user.name=me", "-c", "user.email=me@example.org", "-c", "commit.gpgsign=false")
-    subprocess.run(["git", "-C", str(folder), *who, *words], check=True, capture_output=True)
-
-
-def test_the_commit_is_masil_s_own_and_changes_are_said(tmp_path, monkeypatch):
-    if shutil.which("git") is None:
-        pytest.skip("needs git")
-    (tmp_path / "__init__.py").write_text("")
-    (tmp_path / "other.py").write_text("")
-    monkeypatch.setattr(provenance.masil, "__file__", str(tmp_path / "__init__.py"))
-    assert provenance.commit() == (None, None)
-    git(tmp_path, "init")
-    git(tmp_path, "add", "other.py")
-    git(tmp_path, "commit", "-m", "someone else's")
-    assert provenance.commit() == (None, None)  # installed inside a repository, but not of it
-    git(tmp_path, "add", ".")
-    git(tmp_path, "commit", "-m", "masil")
-    commit, clean = provenance.commit()
-    assert clean
-    assert commit is not None
-    assert len(commit) == 40
-    (tmp_path / "other.py").write_text("changed")
-    assert provenance.commit() == (commit, False)
-    has_commit = provenance.has_commit.__wrapped__  # it remembers its answers
-    assert has_commit(commit) is True
-    assert has_commit("0" * 40) is False
-    git(tmp_path, "checkout", "--orphan", "another")
-    git(tmp_path, "commit", "-m", "a history without it")
-    assert has_commit(commit) is False
-    (tmp_path / ".git").rename(tmp_path / "moved")
-    assert has_commit(commit) is None
 
 
 def test_the_code_s_checksum_follows_what_makes_figures(tmp_path, monkeypatch):

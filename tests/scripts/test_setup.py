@@ -98,6 +98,11 @@ def test_a_full_disk_is_told_before_the_installation(setup, monkeypatch, capsys)
     with pytest.raises(SystemExit):
         setup.check_disk()
     assert "has 2.0 GB free, and the set-up needs 3 GB" in capsys.readouterr().err
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**12, 10**12, 5 * 1024**3))
+    for system, warned in (("linux", True), ("darwin", False)):
+        monkeypatch.setattr("sys.platform", system)
+        setup.check_disk()
+        assert ("5.0 GB are free, which may be too little for torch's CUDA build" in capsys.readouterr().out) is warned
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from torch.nn import functional
 from masil.backbones import create
 from masil.data import Augmentation, Framing, load
 from masil.errors import DataError, DeviceError, InputError, StorageError, UnknownNameError
+from masil.storage import commit
 from masil.training import (
     RECIPES,
     Average,
@@ -87,6 +88,7 @@ def test_each_epoch_leaves_a_row(patterns, tiny, tmp_path, caplog):
     line = r"epoch 2/4 · 8 px · loss \d+\.\d{3} · held-out accuracy \d+\.\d % · NC1 \S+ · \d+ images/s · .+, .+ left"
     assert re.fullmatch(line, said[1])
     assert len(json.loads((tmp_path / "history.json").read_text())) == 4
+    assert {row.get("commit", "")[:40] for row in result.history} == {commit()[0] or ""}  # which code trained it
 
 
 def test_a_finished_run_answers_at_once_unless_it_is_to_start_again(patterns, short, tmp_path):

@@ -5,7 +5,7 @@ from masil.benchmark.cell import Entry
 from masil.benchmark.gather import parameters_now
 from masil.benchmark.grid import Grid, bench, own_recipe, run
 from masil.benchmark.play import SessionData, SessionResult, play
-from masil.benchmark.provenance import Stamp, has_commit
+from masil.benchmark.provenance import Stamp
 from masil.benchmark.record import (
     DrawRecord,
     RunRecord,

@@ -4,7 +4,6 @@ import hashlib
 import inspect
 import platform
 import shlex
-import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -21,6 +20,7 @@ from torch import Tensor, nn
 
 import masil
 from masil.hardware import cpu_model, memory, resolve_device, usable_cores
+from masil.storage import commit
 
 # Rooms that show figures and make none: a change there makes no cell out of date.
 SHOWING = ("cli", "report", "studio")
@@ -63,30 +63,6 @@ def make_stamp(command: str, device: str, method: object, *, started: datetime, 
         model_bytes=model_bytes(method),
         peak_bytes=peak_bytes(),
     )
-
-
-def commit() -> tuple[str | None, bool | None]:
-    """Give the commit that masil is running from, and whether no file of the package differs from it."""
-    with suppress(subprocess.SubprocessError, OSError):
-        _ask_git("ls-files", "--error-unmatch", "__init__.py")  # else the repository is someone else's
-        return _ask_git("rev-parse", "HEAD"), not _ask_git("status", "--porcelain", "--", ".")
-    return None, None
-
-
-@cache
-def has_commit(name: str) -> bool | None:
-    """Say whether the history that masil is running from has a commit; None where there is none, or only its end."""
-    if commit()[0] is None or _ask_git("rev-parse", "--is-shallow-repository") == "true":
-        return None
-    with suppress(subprocess.SubprocessError):
-        _ask_git("merge-base", "--is-ancestor", name, "HEAD")
-        return True
-    return False
-
-
-def _ask_git(*question: str) -> str:
-    command = ["git", "-C", str(Path(masil.__file__).parent), *question]
-    return subprocess.check_output(command, stderr=subprocess.DEVNULL, text=True, timeout=30).strip()  # noqa: S603
 
 
 @cache

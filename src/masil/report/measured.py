@@ -5,11 +5,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from masil.benchmark import RunRecord, has_commit, parameters_now
+from masil.benchmark import RunRecord, parameters_now
 from masil.errors import InputError, lookup
 from masil.methods import BALANCE_SUFFIX, METHODS, Method, find_method
 from masil.protocol import PROTOCOLS
 from masil.report.published import TITLES
+from masil.storage import has_commit
 from masil.wording import duration
 
 OURS = "masil"  # the method that others are compared with, where nothing else is said

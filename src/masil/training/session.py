@@ -17,7 +17,7 @@ from masil.backbones import Backbone
 from masil.collapse import class_means
 from masil.errors import InputError, MasilError
 from masil.progress import Bar
-from masil.storage import write_json
+from masil.storage import commit, write_json
 from masil.training.batches import TURNS, Batches
 from masil.training.compute import TIMED, WARM, ComputeSettings, ForwardChoice, World, long_sizes
 from masil.training.convolution import choose_forms, with_small_maps
@@ -54,6 +54,8 @@ class TrainingRun:
             batches, batches.recipe, settings, world, folder
         )  # fmt: skip
         self.names = names  # of the classes
+        name, clean = commit()
+        self.code = name if clean else f"{name} and changes" if name else None
         self.config = backbone.config()
         learning = copy.deepcopy(backbone).requires_grad_(True)
         with_small_maps(learning)
@@ -165,6 +167,7 @@ class TrainingRun:
             "lr": recipe.sgd.lr * recipe.schedule.factor((self.epoch + 1) * steps - 1, recipe.epochs * steps),
             "images_per_second": steps * self.batches.batch / self.running["seconds"],
             "seconds": seconds,
+            "commit": self.code,
             **measured,
         }
         self.history.append(_tidy(row))
@@ -248,8 +251,12 @@ class TrainingRun:
 
 def _tidy(row: Row) -> Row:
     """Shorten numbers to what they mean, and leave out what is none."""
-    numbers = {name: value for name, value in row.items() if value is not None and math.isfinite(value)}
-    return {name: float(f"{value:.6g}") if isinstance(value, float) else value for name, value in numbers.items()}
+    known = {
+        name: value
+        for name, value in row.items()
+        if value is not None and (not isinstance(value, float) or math.isfinite(value))
+    }
+    return {name: float(f"{value:.6g}") if isinstance(value, float) else value for name, value in known.items()}
 
 
 def _sentence(row: Row, epochs: int, seconds_left: float) -> str:
