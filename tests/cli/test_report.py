@@ -99,6 +99,18 @@ def test_what_cannot_be_believed_is_refused_unless_it_says_so(report, results, t
     assert not (tmp_path / "more").exists()
 
 
+def test_standard_shots_and_draws_are_kept_as_results_of_their_own(report, results, tmp_path):
+    record = read_run(results / "a.json")
+    (standard,) = record.draws
+    draws = (standard, *(replace(standard, draw=number) for number in range(2)))
+    write_run(replace(record, draws=draws, asked=(None, 0, 1)), results / "a.json")
+    assert report(results, "--keep", tmp_path / "kept").output.startswith("2 runs are in")
+    kept = {file.name: read_run(file) for file in (tmp_path / "kept").iterdir()}
+    stem = "characters-efficientnet_lite0"
+    assert set(kept) == {f"{stem}-2-draws-masil.json", f"{stem}-standard-shots-masil.json"}
+    assert all(run.missing == () for run in kept.values())
+
+
 def test_the_page_goes_beside_the_run_or_where_it_is_told(report, results, tmp_path):
     assert report(results / "a.json", "--format", "html").exit_code == 0
     assert (results / "report.html").is_file()

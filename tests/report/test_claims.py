@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from masil.benchmark import BUDGETS
-from masil.report import Claim, claims, replication_pages, reproduction_page
+from masil.report import Claim, by_shots, claims, replication_pages, reproduction_page
 
 
 @pytest.mark.parametrize(
@@ -100,6 +100,7 @@ def test_kept_runs_make_a_page_for_each_budget_that_was_played(record):
     pages = replication_pages([*runs, elsewhere])
     assert list(pages) == ["what-replicates-quick.md"]
     assert pages["what-replicates-quick.md"] == replication_pages(runs)["what-replicates-quick.md"]
+    assert replication_pages(list(by_shots(runs))) == replication_pages(runs)  # as they are kept
     assert "![" not in pages["what-replicates-quick.md"]
     assert "| MASIL (this package) |" in pages["what-replicates-quick.md"]
     assert replication_pages([runs[-1], elsewhere]) == {}  # nothing of the paper's pipeline

@@ -4,7 +4,7 @@ A run is a view over cells. Cells whose results depend on the same values but fo
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -141,18 +141,23 @@ def _difference(name: str, there: Any, here: Any) -> str:
     return f"{sums[name]} there than here" if name in sums else f"{name} {there!r} there, {here!r} here"
 
 
+def mean_cosines(by_draw: Sequence[Mapping[str, Any]]) -> dict[str, list[list[float]]]:
+    """Give the cosines of each split and session as means over draws."""
+    return {
+        split: [
+            [fmean(values) for values in zip(*pairs, strict=True)]
+            for pairs in zip(*(cosines[split] for cosines in by_draw), strict=True)
+        ]
+        for split in by_draw[0]
+    }
+
+
 def _extras(setting: Setting, records: Sequence[CellRecord]) -> dict[str, Any]:
     """Give what figures need: the method's remarks, cosines by session over the draws, the base session's epochs."""
     extras: dict[str, Any] = dict(records[-1].remarks)
-    if splits := records[0].cosines:
-        extras["cosines"] = {
-            split: [
-                [fmean(values) for values in zip(*pairs, strict=True)]
-                for pairs in zip(*(record.cosines[split] for record in records), strict=True)
-            ]
-            for split in splits
-        }
+    if records[0].cosines:
         extras["cosines_by_draw"] = [record.cosines for record in records]
+        extras["cosines"] = mean_cosines(extras["cosines_by_draw"])
     if setting.history:
         extras["history"] = list(setting.history)
     return extras

@@ -50,8 +50,8 @@ class DrawRecord:
 class RunRecord:
     """One method in one setting: a view over its cells, which all follow from the same values but for the shots.
 
-    In JSON, `sessions` holds the means over the draws and, where there are several, their deviations. `extras` is for
-    what a figure needs and a table does not, by name.
+    In JSON, `sessions` holds the means over the draws and, where there are several, their deviations; the standard
+    shots are in no mean with others. `extras` is for what a figure needs and a table does not, by name.
     """
 
     method: str
@@ -79,7 +79,7 @@ class RunRecord:
 
     def over_draws(self, name: str, session: int = -1) -> Spread | None:
         """Give mean, deviation (n − 1) and 95 % interval of a `figure` over draws; None where a draw has none."""
-        values = [figure(draw, name, session) for draw in self.draws]
+        values = [figure(draw, name, session) for draw in comparable(self.draws)]
         known = [value for value in values if value is not None]
         return mean_and_interval(known) if known and len(known) == len(values) else None
 
@@ -138,6 +138,11 @@ def draw_record(protocol: Protocol, draw: int | None, played: Sequence[SessionRe
     )
 
 
+def comparable(draws: Sequence[DrawRecord]) -> Sequence[DrawRecord]:
+    """Give the draws that a mean is taken over: those of random shots, else the standard one, never both."""
+    return [draw for draw in draws if draw.draw is not None] or draws
+
+
 OF_A_DRAW = ("average", "performance_drop", "generalised")
 
 
@@ -168,7 +173,7 @@ def paired_differences(ours: RunRecord, theirs: RunRecord, name: str = "accuracy
 def mean_sessions(draws: Sequence[DrawRecord]) -> list[dict[str, Any]]:
     """Give each session's means over the draws; of several draws, the deviations (n − 1) too, as `accuracy_std` etc."""
     means = []
-    for rows in zip(*(draw.sessions for draw in draws), strict=True):
+    for rows in zip(*(draw.sessions for draw in comparable(draws)), strict=True):
         mean: dict[str, Any] = {"session": rows[0].session, "classes": rows[0].classes}
         for name in (column.name for column in fields(SessionRow) if column.name not in mean):
             mean |= _named(name, [getattr(row, name) for row in rows], deviation=not name.endswith("_seconds"))
@@ -178,6 +183,7 @@ def mean_sessions(draws: Sequence[DrawRecord]) -> list[dict[str, Any]]:
 
 def summary(draws: Sequence[DrawRecord]) -> dict[str, Any]:
     """Give a run's headline figures over the draws: `last` is the last session's accuracy."""
+    draws = comparable(draws)
     names = {"last": "accuracy", "harmonic_mean": "harmonic_mean", **{name: name for name in OF_A_DRAW}}
     total: dict[str, Any] = {"draws": len(draws)}
     for title, name in names.items():

@@ -65,7 +65,11 @@ def claims(records: Sequence[RunRecord]) -> list[Claim]:
     """Give every claim of the paper that these runs can be held against; draws are those named by a number."""
     every: list[Claim] = []
     for protocol in dict.fromkeys(record.protocol for record in records):
-        runs = {record.method: with_shots(record, standard=False) for record in records if record.protocol == protocol}
+        runs: dict[str, RunRecord] = {}
+        for record in records:
+            drawn = with_shots(record, standard=False)
+            if record.protocol == protocol and (drawn.draws or record.method not in runs):
+                runs[record.method] = drawn
         every += [*_ahead(protocol, runs), *_steps(protocol, runs), *_cosines(protocol, runs)]
         every += [*_concepts(protocol, runs), *_collapse(protocol, runs)]
     return [*every, _frame()]

@@ -5,13 +5,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from masil.benchmark import RunRecord, has_commit, parameters_now
+from masil.benchmark import RunRecord, has_commit, mean_cosines, parameters_now
 from masil.errors import InputError, lookup
 from masil.methods import BALANCE_SUFFIX, METHODS, Method, find_method
 from masil.protocol import PROTOCOLS
 from masil.report.published import TITLES
 from masil.wording import duration
 
+BY_DRAW = {"cosines_by_draw"}  # extras with a value for each draw
 OURS = "masil"  # the method that others are compared with, where nothing else is said
 
 
@@ -90,26 +91,37 @@ def waiting_note(records: Iterable[RunRecord]) -> list[str]:
     return [f"Waiting: {why}." for why in sorted({record.waiting for record in records if record.waiting})]
 
 
+def by_shots(records: Iterable[RunRecord]) -> Iterator[RunRecord]:
+    """Give each run that has the standard shots and other draws as two runs, which no table mixes."""
+    for record in records:
+        parts = [with_shots(record, standard=standard) for standard in (True, False)]
+        yield from parts if all(part.draws for part in parts) else [record]
+
+
 def with_shots(record: RunRecord, *, standard: bool) -> RunRecord:
     """Give a run with the standard shots alone, of which there is one choice only, or with the other draws alone."""
     kept = [index for index, draw in enumerate(record.draws) if (draw.draw is None) == standard]
     extras = dict(record.extras)
-    if by_draw := extras.get("cosines_by_draw"):
-        extras["cosines_by_draw"] = [by_draw[index] for index in kept]
+    for name in BY_DRAW & extras.keys():
+        extras[name] = [extras[name][index] for index in kept]
+    if extras.get("cosines_by_draw"):
+        extras["cosines"] = mean_cosines(extras["cosines_by_draw"])
     asked = tuple(draw for draw in record.asked if (draw is None) == standard)
-    return replace(record, draws=tuple(record.draws[index] for index in kept), asked=asked, extras=extras)
+    failed = {name: why for name, why in record.failed.items() if (name == "None") == standard}
+    draws = tuple(record.draws[index] for index in kept)
+    return replace(record, draws=draws, asked=asked, failed=failed, extras=extras)
 
 
 def grouped(records: Iterable[RunRecord], key: Callable[[RunRecord], str]) -> dict[str, list[RunRecord]]:
     """Give the runs that share a key, under it; the worst is first, as in the paper."""
     groups: dict[str, list[RunRecord]] = {}
-    for record in sorted(records, key=lambda record: (key(record), last_accuracy(record), record.method)):
+    for record in sorted(by_shots(records), key=lambda record: (key(record), last_accuracy(record), record.method)):
         groups.setdefault(key(record), []).append(record)
     return groups
 
 
 def checked(records: Sequence[RunRecord]) -> tuple[RunRecord, ...]:
-    """Sort records by protocol and what distinguishes them, or say which of them cannot be shown."""
+    """Sort records by protocol, what distinguishes them and their shots, or say which of them cannot be shown."""
     for record in records:
         what = f"The run of '{record.method}' on '{record.protocol}'"
         if not record.draws or not record.draws[0].sessions:
@@ -119,13 +131,13 @@ def checked(records: Sequence[RunRecord]) -> tuple[RunRecord, ...]:
         lengths = sorted({len(draw.sessions) for draw in record.draws})
         if len(lengths) > 1:
             raise InputError(f"{what} has draws of {lengths[0]} and of {lengths[-1]} sessions; all must be finished.")
-    return tuple(sorted(records, key=_order))
+    return tuple(sorted(by_shots(records), key=_order))
 
 
 def _order(record: RunRecord) -> tuple[int | str, ...]:
     protocols = [*TITLES, record.protocol]  # those of others come last
     identity = (record.protocol, record.method, record.backbone, record.weights, record.recipe or "")
-    return (protocols.index(record.protocol), *identity, record.started, *record.stamped("command"))
+    return (protocols.index(record.protocol), *identity, record.started, draws_of(record), *record.stamped("command"))
 
 
 def select(records: Sequence[RunRecord], only: Sequence[str] = (), methods: Sequence[str] = ()) -> list[RunRecord]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from masil.benchmark import ALL, BUDGETS, PARTS, Budget, RunRecord, plan_reproduction
 from masil.report.claims import Claim, claims
 from masil.report.figures import Cosines, cosines_by_session
-from masil.report.measured import OURS, draws_of, name_of, slug, title_of, with_shots
+from masil.report.measured import OURS, by_shots, draws_of, name_of, slug, title_of, with_shots
 from masil.report.published import REMARKS
 from masil.report.render import code, escaped, markdown_table
 from masil.report.style import save
@@ -25,7 +25,7 @@ COLLAPSE = ("nc1", "nc1_ratio", "equiangular_means", "nc3", "nc4")
 
 def write_reproduction(records: Sequence[RunRecord], parts: Sequence[str], budget: Budget, folder: Path) -> Path:
     """Write the page and its figures, and give the page's path."""
-    for protocol, lines in _cosines(records, parts).items():
+    for protocol, lines in _cosines(_drawn(records), parts).items():
         save(cosines_by_session(lines), folder / "figures" / f"{slug(protocol)}-cosines.svg")
     page = folder / FILE
     write_bytes(page, reproduction_page(records, parts, budget).encode())
@@ -53,6 +53,7 @@ def reproduction_page(
 
 def _page(records: Sequence[RunRecord], parts: Sequence[str], budget: Budget, pictures: bool) -> Iterator[str]:
     protocols = list(dict.fromkeys(record.protocol for record in records))
+    drawn = _drawn(records)
     most = max((len(with_shots(record, standard=False).draws) for record in records), default=0)
     yield HEADER
     yield "# What of MASIL replicates\n"
@@ -78,18 +79,18 @@ def _page(records: Sequence[RunRecord], parts: Sequence[str], budget: Budget, pi
         yield markdown_table(_ablation(records, protocols))
     if {"figure", "characters"} & set(parts):
         yield "## Class means and the vectors of other classes\n"
-        for protocol in _cosines(records, parts) if pictures else ():
+        for protocol in _cosines(drawn, parts) if pictures else ():
             yield f"![Average cosines by session on {title_of(protocol)}](figures/{slug(protocol)}-cosines.svg)\n"
-        yield markdown_table(_cosine_table(records))
+        yield markdown_table(_cosine_table(drawn))
     if {"concepts", "characters"} & set(parts):
         yield "## Concepts\n"
-        yield markdown_table(concept_table([record for record in records if record.method == "masil-as-written"]))
+        yield markdown_table(concept_table([record for record in drawn if record.method == "masil-as-written"]))
     yield "## Base sessions\n"
     yield markdown_table(_base_table(records))
     yield "## How it was measured\n"
     for command in dict.fromkeys(command for record in records for command in record.stamped("command")):
         yield f"- {code(command)}"
-    for record in records:
+    for record in by_shots(records):
         yield (
             f"- {escaped(name_of(record.method))} on {title_of(record.protocol)}: {draws_of(record)}, "
             f"{duration(record.seconds)}, commit {', '.join(filter(None, record.stamped('commit'))) or 'unknown'}"
@@ -118,6 +119,12 @@ def _ablation(records: Sequence[RunRecord], protocols: Sequence[str]) -> Table:
 def _with_shots(records: Sequence[RunRecord], standard: bool) -> list[RunRecord]:
     """Give the runs that have standard shots, or other draws, with these alone."""
     return [run for record in records if (run := with_shots(record, standard=standard)).draws]
+
+
+def _drawn(records: Sequence[RunRecord]) -> list[RunRecord]:
+    """Give each method's run over draws alone, or else on the standard shots."""
+    parts = sorted(by_shots(records), key=lambda run: run.draws[0].draw is not None)
+    return list({(run.protocol, run.method): run for run in parts}.values())
 
 
 def _cosines(records: Sequence[RunRecord], parts: Sequence[str]) -> dict[str, dict[str, Cosines]]:
