@@ -157,16 +157,18 @@ def figure(draw: DrawRecord, name: str, session: int = -1) -> float | None:
     return value
 
 
-def paired_differences(ours: RunRecord, theirs: RunRecord, name: str = "accuracy") -> tuple[float, ...]:
-    """Give by how much one run is ahead of another in a figure, for each draw that both have.
+def paired_differences(
+    ours: RunRecord, theirs: RunRecord, name: str = "accuracy", session: int = -1
+) -> tuple[float, ...]:
+    """Give by how much one run is ahead of another in a `figure`, for each draw that both have.
 
     A draw has the same shots for every method, so its luck is in both and drops out of the difference. There are none
     where the runs differ in protocol or data.
     """
     if (ours.protocol, ours.data_checksum) != (theirs.protocol, theirs.data_checksum):
         return ()
-    rivals = {draw.draw: figure(draw, name) for draw in theirs.draws}
-    pairs = [(figure(draw, name), rivals[draw.draw]) for draw in ours.draws if draw.draw in rivals]
+    rivals = {draw.draw: figure(draw, name, session) for draw in theirs.draws}
+    pairs = [(figure(draw, name, session), rivals[draw.draw]) for draw in ours.draws if draw.draw in rivals]
     return tuple(our - their for our, their in pairs if our is not None and their is not None)
 
 

@@ -65,7 +65,7 @@ def _page(records: Sequence[RunRecord], parts: Sequence[str], budget: Budget, pi
     yield (
         f"Differences between two rows on the same shots: the mean over {most} draws and the interval that holds it "
         "with 95 % confidence (Student's t). *Confirmed* is an interval on the paper's side of 0, *contradicted* one "
-        "on the other side.\n"
+        "on the other side, *not confirmed* one that holds 0: it shows neither a difference nor that there is none.\n"
     )
     yield _claims_table(claims(records))
     for part in ("table1", "table2", "table3"):
