@@ -24,6 +24,9 @@ def test_a_method_is_one_row_with_draws_standard_shots_and_published_figures_apa
     assert (alice["trains"], alice["keeps"], alice["MB"], alice["seconds"]) == ("nothing", "means", "1.5", "13.5")
     assert by_column(board, "MASIL (this package)")["standard shots last"] == "–"
     assert by_column(board, "MASIL (this package)")["keeps"] == "means, weights"
+    assert by_column(board, "MASIL (this package)")["published last"] == "–"  # the paper's is another
+    (written,) = leaderboards("cifar100", [record(), record("masil-as-written")])
+    assert by_column(written, "MASIL (as the paper writes it)")["published last"] == "57.23"
     (linked,) = leaderboards("cifar100", [record()], link=lambda run: f"{run.method}.json")
     assert linked.groups[0].rows[0].values[-1].link == "masil.json"
 

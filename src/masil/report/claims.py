@@ -73,13 +73,8 @@ def claims(records: Sequence[RunRecord]) -> list[Claim]:
             drawn = with_shots(record, standard=False)
             if record.protocol == protocol and (drawn.draws or record.method not in runs):
                 runs[record.method] = drawn
-        every += [
-            *_ahead(protocol, runs),
-            *_ahead_of_strongest(protocol, runs),
-            *_steps(protocol, runs),
-            *_cosines(protocol, runs),
-        ]
-        every += [*_concepts(protocol, runs), *_collapse(protocol, runs)]
+        for held in (_ahead, _ahead_of_strongest, _steps, _cosines, _concepts, _collapse):
+            every += held(protocol, runs)
     return [*every, _frame()]
 
 
