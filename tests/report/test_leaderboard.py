@@ -60,6 +60,8 @@ def test_a_difference_is_paired_by_draw_and_has_the_interval_of_a_t_test(record)
     interval = stats.ttest_rel(ours, theirs).confidence_interval(0.95)
     expected = f"+3.17 [{interval.low:.2f}, {interval.high:.2f}]".replace("-", "−")
     assert by_column(board, "TEEN")["MASIL (this package) ahead"] == expected
+    assert by_column(board, "TEEN")["ahead in HM"] == expected  # which is made up to be 10 less than accuracy
+    assert by_column(board, "FeCAM")["ahead in HM"] == "–"
     assert by_column(board, "FeCAM")["MASIL (this package) ahead"] == "–"  # it has no draw that ours has
     assert by_column(board, "MASIL (this package)")["MASIL (this package) ahead"] == "–"
     (board,) = leaderboards("cifar100", [record(lasts=ours), record("teen", theirs)], ours="teen")
@@ -80,6 +82,18 @@ def test_every_base_session_has_a_table_that_says_its_budget_and_what_waits(reco
     assert second.groups[0].title == "resnet18, trained by short, 2 epochs"
     assert second.groups[0].rows[0].detail == "waiting"
     assert second.notes[-1] == "Waiting: to be played again."
+
+
+def test_a_row_says_how_many_descents_diverged(record):
+    lowered = {"2": 0.125, "7": 0.125}
+    two = record(lasts=(54.0, 55.0), extras={"diverged_by_draw": [lowered, {"3": 0.0}]})
+    old = record("nc-fscil", extras={"diverged, so played at a lower rate": lowered})
+    remarks = [leaderboards("cifar100", [run])[0].groups[0].rows[0].detail for run in (two, old, record())]
+    assert remarks == [
+        "3 descents diverged in 2 draws, played again at a lower rate, 1 of them in vain",
+        "2 descents diverged, played again at a lower rate",
+        "",
+    ]
 
 
 def test_runs_are_chosen_by_method_and_by_setting(record):

@@ -7,6 +7,7 @@ from masil.benchmark.grid import Grid, bench, own_recipe, run
 from masil.benchmark.play import SessionData, SessionResult, play
 from masil.benchmark.provenance import Stamp, has_commit
 from masil.benchmark.record import (
+    DIVERGED,
     DrawRecord,
     RunRecord,
     SessionRow,

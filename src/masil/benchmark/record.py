@@ -43,6 +43,7 @@ class DrawRecord:
     generalised: float
     stamp: Stamp
     confusion: tuple[tuple[int, ...], ...] = ()
+    shots: str = ""  # sha256 of the images and labels that were taught; "" in files that do not name them
 
 
 @final
@@ -136,6 +137,9 @@ def draw_record(protocol: Protocol, draw: int | None, played: Sequence[SessionRe
         stamp=stamp,
         confusion=tuple(map(tuple, played[-1].confusion.tolist())),
     )
+
+
+DIVERGED = "diverged, so played at a lower rate"  # what methods that descend a loss remark: descent -> rate
 
 
 def comparable(draws: Sequence[DrawRecord]) -> Sequence[DrawRecord]:

@@ -5,14 +5,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from masil.benchmark import RunRecord, has_commit, mean_cosines, parameters_now
+from masil.benchmark import DIVERGED, RunRecord, has_commit, mean_cosines, parameters_now
 from masil.errors import InputError, lookup
 from masil.methods import BALANCE_SUFFIX, METHODS, Method, find_method
 from masil.protocol import PROTOCOLS
 from masil.report.published import TITLES
 from masil.wording import duration
 
-BY_DRAW = {"cosines_by_draw"}  # extras with a value for each draw
+BY_DRAW = {"cosines_by_draw", "diverged_by_draw"}  # extras with a value for each draw
 OURS = "masil"  # the method that others are compared with, where nothing else is said
 
 
@@ -74,13 +74,19 @@ def detail_of(record: RunRecord) -> str:
 
 
 def remark_on(record: RunRecord) -> str:
-    """Say what a reader of a run's row must know: whose backbone it has, what was chosen, what is missing."""
+    """Say what a reader of a run's row must know: whose base session, what was chosen, what diverged or is missing."""
     own_base = base_of(record) != _base(record, record.recipe)
     return ", ".join(filter(None, ["own base session" if own_base else "", _particulars(record)]))
 
 
 def _particulars(record: RunRecord) -> str:
     parts = [f"{name} = {value}" for name, value in record.given.items()]
+    diverged = record.extras.get("diverged_by_draw") or [record.extras.get(DIVERGED, {})]
+    if count := sum(map(len, diverged)):
+        over = f" in {len(diverged)} draws" if len(diverged) > 1 else ""
+        vain = sum(rate == 0 for lowered in diverged for rate in lowered.values())
+        left = f", {vain} of them in vain" if vain else ""
+        parts.append(f"{count} descent{'s' * (count > 1)} diverged{over}, played again at a lower rate{left}")
     if record.missing:
         parts.append(f"{len(record.missing)} of {len(record.asked)} draws missing")
     return ", ".join([*parts, *(["waiting"] if record.waiting else [])])
