@@ -1,7 +1,8 @@
 """`masil report` on runs made up in memory."""
 
+import json
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 
 import pytest
@@ -97,6 +98,27 @@ def test_what_cannot_be_believed_is_refused_unless_it_says_so(report, results, t
     assert report(results, "--check", file).exit_code == 0
     assert report(results, "--keep", tmp_path / "more").exit_code == 1  # shown, but no result
     assert not (tmp_path / "more").exists()
+
+
+@pytest.mark.parametrize(
+    ("stamp", "sentence"), [({"commit": "gone"}, "names commit gone"), ({"clean": False}, "code that is in no commit")]
+)
+def test_a_ladder_beside_the_runs_is_refused_as_they_are(report, results, tmp_path, stamp, sentence):
+    page, file = tmp_path / "results.md", results / "ladder" / "one.json"
+    file.parent.mkdir()
+    report(results, "-o", page)
+
+    def check(**record):
+        file.write_text(json.dumps(record))
+        return report(results, "--check", page)
+
+    traced = asdict(read_run(results / "a.json").draws[0].stamp)
+    assert check(stamp=traced).exit_code == 0
+    refused = check(stamp=traced | stamp)
+    assert refused.exit_code == 1
+    assert f"The ladder {file} " in refused.output.replace("\n", " ")
+    assert sentence in refused.output
+    assert check(stamp=traced | stamp, waiting="to be played again").exit_code == 0
 
 
 def test_standard_shots_and_draws_are_kept_as_results_of_their_own(report, results, tmp_path):

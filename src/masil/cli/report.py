@@ -72,7 +72,7 @@ def report(
     elif file is None:
         _print(records, ours, chosen)
     elif check is not None:
-        _refuse(record for record in records if record.waiting is None)
+        _refuse([record for record in records if record.waiting is None], runs)
         _check(_pages(records, ours, chosen, check), f"masil report {runs} -o {check}")
     else:
         for page, text in _pages(records, ours, chosen, file).items():
@@ -123,14 +123,15 @@ def _pages(records: "Sequence[RunRecord]", ours: str, chosen: Format, file: Path
             return {file: printed.get()}
 
 
-def _refuse(records: "Iterable[RunRecord]") -> None:
-    """End where a record cannot be believed."""
-    from masil.report import fault
+def _refuse(records: "Iterable[RunRecord]", place: Path | None = None) -> None:
+    """End where a record cannot be believed, or a ladder in the folder of the records."""
+    from masil.report import fault, ladder_faults
 
     sentences = [
         fault(record) or (record.waiting and f"The run of '{record.method}' waits: {record.waiting}.")
         for record in records
     ]
+    sentences += ladder_faults(place) if place else ()
     for sentence in filter(None, sentences):
         say(sentence, json=True)
     if any(sentences):

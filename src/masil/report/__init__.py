@@ -12,7 +12,7 @@ from masil.report.figures import (
     cosines_by_session,
 )
 from masil.report.leaderboard import leaderboards
-from masil.report.measured import by_shots, fault, select
+from masil.report.measured import by_shots, fault, ladder_faults, select
 from masil.report.order import order_table
 from masil.report.page import html_report, write_report
 from masil.report.pictures import Picture, pictures

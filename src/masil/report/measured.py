@@ -3,13 +3,15 @@
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from masil.benchmark import DIVERGED, RunRecord, has_commit, mean_cosines, parameters_now
+from masil.benchmark import DIVERGED, RunRecord, Stamp, has_commit, mean_cosines, parameters_now
 from masil.errors import InputError, lookup
 from masil.methods import BALANCE_SUFFIX, METHODS, Method, find_method
 from masil.protocol import PROTOCOLS
 from masil.report.published import TITLES
+from masil.storage import read_json
 from masil.wording import duration
 
 BY_DRAW = {"cosines_by_draw", "diverged_by_draw"}  # extras with a value for each draw
@@ -225,15 +227,30 @@ def fault(record: RunRecord) -> str | None:
     what = f"The run of '{record.method}' on '{record.protocol}' ({detail_of(record)})"
     if not record.code:
         return f"{what} is of an older masil, which noted neither parameters nor code."
-    if not all(record.stamped("clean")):
-        return f"{what} was played with code that is in no commit; commit it, then play the run again."
-    if lost := [name for name in record.stamped("commit") if name and has_commit(name) is False]:
-        return f"{what} names commit {lost[0]}, which this repository does not have; play the run again."
+    if untraced := _untraced(draw.stamp for draw in record.draws):
+        return f"{what} {untraced}"
     if record.missing:
         return f"{what} is incomplete: {len(record.missing)} of {len(record.asked)} draws are missing."
     if known_method(record.method) and record.protocol in PROTOCOLS and (changes := _changed_parameters(record)):
         return f"{what} is older than its parameters: {changes}; play it again."
     return None
+
+
+def ladder_faults(place: Path) -> Iterator[str]:
+    """Say which records of `benchmarks/ladder.py` beside the runs of a folder cannot be traced and do not wait."""
+    for file in sorted(place.glob("ladder/*.json")):
+        record = read_json(file)
+        if not record.get("waiting") and (untraced := _untraced([Stamp(**record["stamp"])])):
+            yield f"The ladder {file} {untraced}"
+
+
+def _untraced(stamps: Iterable[Stamp]) -> str | None:
+    """Say that something was played with code that no commit of this history holds, if it was."""
+    stamps = list(stamps)
+    if not all(stamp.clean for stamp in stamps):
+        return "was played with code that is in no commit; commit it, then play the run again."
+    lost = [stamp.commit for stamp in stamps if stamp.commit and has_commit(stamp.commit) is False]
+    return f"names commit {lost[0]}, which this repository does not have; play the run again." if lost else None
 
 
 def _changed_parameters(record: RunRecord) -> str:
