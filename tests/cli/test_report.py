@@ -18,7 +18,7 @@ def report(masil):
 
 @pytest.fixture
 def results(tmp_path, monkeypatch):
-    monkeypatch.setattr("masil.report.measured.has_commit", lambda name: name != "gone")  # in a checkout or not
+    monkeypatch.setattr("masil.report.traced.has_commit", lambda name: name != "gone")  # in a checkout or not
     rows = (SessionRow(0, 32, 90.0, 90.0, None, None, 1.0, 0.1), SessionRow(1, 37, 85.0, 88.0, 60.0, 71.4, 0.1, 0.1))
     stamp = Stamp("1a1d552", True, "masil run", {"masil": "0.1.0"}, {"cores": 2}, "2026-01-02T03:04:05", 3.0, 4, 5)
     record = RunRecord(

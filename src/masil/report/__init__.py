@@ -12,7 +12,7 @@ from masil.report.figures import (
     cosines_by_session,
 )
 from masil.report.leaderboard import leaderboards
-from masil.report.measured import by_shots, fault, ladder_faults, select
+from masil.report.measured import by_shots, select
 from masil.report.order import order_table
 from masil.report.page import html_report, write_report
 from masil.report.pictures import Picture, pictures
@@ -23,3 +23,4 @@ from masil.report.results import methods_markdown, read_results, result_name, re
 from masil.report.style import check_drawing, inline_svg, look, save
 from masil.report.table import Column, Group, Row, Table, Value, ranked
 from masil.report.tables import ablation_table, balance_table, concept_table, session_table
+from masil.report.traced import fault, ladder_faults

@@ -15,6 +15,7 @@ from masil.report.render import code, escaped, markdown_table
 from masil.report.style import save
 from masil.report.table import Column, Group, Row, Table, Value
 from masil.report.tables import MEASURED, ablation_of, concept_table, session_table
+from masil.report.traced import portable
 from masil.storage import write_bytes
 from masil.wording import duration
 
@@ -88,7 +89,7 @@ def _page(records: Sequence[RunRecord], parts: Sequence[str], budget: Budget, pi
     yield "## Base sessions\n"
     yield markdown_table(_base_table(records))
     yield "## How it was measured\n"
-    for command in dict.fromkeys(command for record in records for command in record.stamped("command")):
+    for command in dict.fromkeys(portable(command) for record in records for command in record.stamped("command")):
         yield f"- {code(command)}"
     for record in by_shots(records):
         yield (
