@@ -1,11 +1,20 @@
 """Claims of the paper against made-up runs: the verdict follows from the interval over draws."""
 
+import re
 from dataclasses import replace
 
 import pytest
 
 from masil.benchmark import BUDGETS
-from masil.report import Claim, by_shots, claims, replication_pages, reproduction_page
+from masil.report import (
+    Claim,
+    by_shots,
+    claims,
+    replication_pages,
+    replication_pictures,
+    reproduction_page,
+    write_pictures,
+)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +121,7 @@ def test_the_page_has_every_part_that_was_asked_for_and_says_its_budget(record):
     assert "## Concepts" not in reproduction_page(runs, ["table2"], BUDGETS["leg"])
 
 
-def test_kept_runs_make_a_page_for_each_budget_that_was_played(record):
+def test_kept_runs_make_a_page_for_each_budget_that_was_played(record, tmp_path):
     bases = {"masil": "cifar100-short", **dict.fromkeys(("cf-as-written", "masil-as-written"), "nc-fscil")}
     runs = [
         replace(run, recipe=base if base == "cifar100-short" else f"cifar100-paper-quick+{base}", views=1)
@@ -124,6 +133,9 @@ def test_kept_runs_make_a_page_for_each_budget_that_was_played(record):
     assert list(pages) == ["what-replicates-quick.md"]
     assert pages["what-replicates-quick.md"] == replication_pages(runs)["what-replicates-quick.md"]
     assert replication_pages(list(by_shots(runs))) == replication_pages(runs)  # as they are kept
-    assert "![" not in pages["what-replicates-quick.md"]
+    (picture,) = re.findall(r"!\[.*\]\((.*)\)", pages["what-replicates-quick.md"])
+    write_pictures(replication_pictures(runs), tmp_path)
+    assert [file.relative_to(tmp_path).as_posix() for file in tmp_path.rglob("*.*")] == [picture]
+    assert b"<svg" in (tmp_path / picture).read_bytes()
     assert "| MASIL (this package) |" in pages["what-replicates-quick.md"]
     assert replication_pages([runs[-1], elsewhere]) == {}  # nothing of the paper's pipeline

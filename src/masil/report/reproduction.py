@@ -1,6 +1,6 @@
 """The page of `masil reproduce`: what of MASIL replicates, then every table and figure beside the paper's.
 
-`masil report` makes the same page, but for its pictures, from runs that were kept.
+`masil report` makes the same page from runs that were kept.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,13 +21,13 @@ from masil.wording import duration
 
 HEADER = "<!-- Made by `masil reproduce`; change the runs, not this file. -->"
 FILE = "what-replicates.md"
+Pictures = dict[str, dict[str, Cosines]]  # the lines of each, by file and method
 COLLAPSE = ("nc1", "nc1_ratio", "equiangular_means", "nc3", "nc4")
 
 
 def write_reproduction(records: Sequence[RunRecord], parts: Sequence[str], budget: Budget, folder: Path) -> Path:
     """Write the page and its figures, and give the page's path."""
-    for protocol, lines in _cosines(_drawn(records), parts).items():
-        save(cosines_by_session(lines), folder / "figures" / f"{slug(protocol)}-cosines.svg")
+    write_pictures(_pictures(records, parts, "figures/"), folder)
     page = folder / FILE
     write_bytes(page, reproduction_page(records, parts, budget).encode())
     return page
@@ -35,24 +35,41 @@ def write_reproduction(records: Sequence[RunRecord], parts: Sequence[str], budge
 
 def replication_pages(records: Sequence[RunRecord]) -> dict[str, str]:
     """Give the pages that runs of the paper's pipeline make, by file name: one for each budget that was played."""
-    pages = {}
+    return {
+        f"what-replicates-{budget.name}.md": reproduction_page(runs, ALL, budget, f"images/{budget.name}-")
+        for budget, runs in _replications(records)
+    }
+
+
+def replication_pictures(records: Sequence[RunRecord]) -> Pictures:
+    """Give what the pictures of `replication_pages` show, by the files that these pages name."""
+    drawn = [_pictures(runs, ALL, f"images/{budget.name}-") for budget, runs in _replications(records)]
+    return {file: lines for pictures in drawn for file, lines in pictures.items()}
+
+
+def write_pictures(shown: Pictures, folder: Path) -> None:
+    """Write pictures beside the page of a folder."""
+    for file, lines in shown.items():
+        save(cosines_by_session(lines), folder / file)
+
+
+def _replications(records: Sequence[RunRecord]) -> Iterator[tuple[Budget, list[RunRecord]]]:
     for budget in BUDGETS.values():
         bases = plan_reproduction(ALL, budget, Path())
         rows = {(base.recipe.name, method) for base in bases for method in base.methods}
         runs = [run for run in records if run.views == 1 and (run.recipe, run.method) in rows]
         if any(run.method != OURS for run in runs):  # this package's alone is no replication
-            pages[f"what-replicates-{budget.name}.md"] = reproduction_page(runs, ALL, budget, pictures=False)
-    return pages
+            yield budget, runs
 
 
 def reproduction_page(
-    records: Sequence[RunRecord], parts: Sequence[str], budget: Budget, *, pictures: bool = True
+    records: Sequence[RunRecord], parts: Sequence[str], budget: Budget, pictures: str = "figures/"
 ) -> str:
-    """Give the page in Markdown."""
+    """Give the page in Markdown; `pictures` is what the files of its pictures begin with."""
     return "\n".join(_page(records, parts, budget, pictures)) + "\n"
 
 
-def _page(records: Sequence[RunRecord], parts: Sequence[str], budget: Budget, pictures: bool) -> Iterator[str]:
+def _page(records: Sequence[RunRecord], parts: Sequence[str], budget: Budget, pictures: str) -> Iterator[str]:
     protocols = list(dict.fromkeys(record.protocol for record in records))
     drawn = _drawn(records)
     most = max((len(with_shots(record, standard=False).draws) for record in records), default=0)
@@ -80,8 +97,8 @@ def _page(records: Sequence[RunRecord], parts: Sequence[str], budget: Budget, pi
         yield markdown_table(_ablation(records, protocols))
     if {"figure", "characters"} & set(parts):
         yield "## Class means and the vectors of other classes\n"
-        for protocol in _cosines(drawn, parts) if pictures else ():
-            yield f"![Average cosines by session on {title_of(protocol)}](figures/{slug(protocol)}-cosines.svg)\n"
+        for protocol in _cosines(drawn, parts):
+            yield f"![Average cosines by session on {title_of(protocol)}]({_file(pictures, protocol)})\n"
         yield markdown_table(_cosine_table(drawn))
     if {"concepts", "characters"} & set(parts):
         yield "## Concepts\n"
@@ -135,6 +152,14 @@ def _cosines(records: Sequence[RunRecord], parts: Sequence[str]) -> dict[str, di
         if {"figure", "characters"} & set(parts) and record.method != OURS and record.extras.get("cosines"):
             lines.setdefault(record.protocol, {})[name_of(record.method)] = record.extras["cosines"]
     return lines
+
+
+def _pictures(records: Sequence[RunRecord], parts: Sequence[str], stem: str) -> Pictures:
+    return {_file(stem, protocol): lines for protocol, lines in _cosines(_drawn(records), parts).items()}
+
+
+def _file(stem: str, protocol: str) -> str:
+    return f"{stem}{slug(protocol)}-cosines.svg"
 
 
 def _cosine_table(records: Sequence[RunRecord]) -> Table:
