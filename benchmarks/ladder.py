@@ -11,7 +11,8 @@ they are, is D-Cosine on unit activations. Shots are the standard ones and ten d
     python benchmarks/ladder.py --page
 
 The first two write results/ladder/NAME.json, going on where they were stopped; the last makes docs/ladder.md and its
-picture of all such files.
+picture of all such files. One whose commit is not in the history says why it is shown as `"waiting"`, or `masil report
+results --check` refuses it.
 """
 
 from __future__ import annotations
@@ -181,6 +182,7 @@ def write_page(folder: Path, out: Path) -> None:
         lines += ["", f"## {one['protocol']} ({', '.join(filter(None, about))})", ""]
         made = f"`python benchmarks/{one['stamp']['command']}` at {one['stamp']['commit']}"
         lines += [f"{len(one['draws'])} sets of shots; {made}; {file.name}.", ""]
+        lines += [f"Waiting: {one['waiting']}.", ""] if one.get("waiting") else []
         lines += table(one)
     write_bytes(out, ("\n".join(lines) + "\n").encode())
     print(f"{out} shows {len(found)} files.")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from masil.benchmark import read_run, run
+from masil.benchmark import DIVERGED, read_run, run
 from masil.benchmark import write_run as write
 from masil.errors import InputError, StorageError
 from masil.methods import DCosine
@@ -56,6 +56,10 @@ def test_a_run_says_everything_needed_to_do_it_again(setting):
     assert stamp.command
     assert [len(checksum) for checksum in (record.data_checksum, record.weights_checksum, record.code)] == [64] * 3
     assert record.extras["cosines"]["test"][2][0] > record.extras["cosines"]["test"][2][1]
+    shots = [draw.shots for draw in record.draws]
+    assert [len(checksum) for checksum in shots] == [64, 64]
+    assert shots[0] != shots[1]
+    assert [draw.shots for draw in run(setting, "teen", [5, 2]).draws] == shots  # of every method, in the draws' order
 
 
 def test_nothing_is_written_unless_it_is_asked_for(setting, tmp_path, monkeypatch):
@@ -145,6 +149,12 @@ def test_a_full_disk_costs_the_draw_under_way_and_no_other(setting, stops, tmp_p
     run(setting, stops, 2, out=tmp_path)
     assert stops.played == 3
     assert [draw.draw for draw in read_run(tmp_path / "Stops").draws] == [0, 1]
+
+
+def test_what_diverged_is_noted_for_every_draw(setting, monkeypatch):
+    lowered = iter([{"1": 0.5}, {}])
+    monkeypatch.setattr(DCosine, "remarks", lambda self: {DIVERGED: found} if (found := next(lowered)) else {})
+    assert run(setting, "d-cosine", 2).extras["diverged_by_draw"] == [{"1": 0.5}, {}]
 
 
 def test_what_a_method_remarks_is_in_the_record(setting, tmp_path):

@@ -52,6 +52,9 @@ def test_a_field_of_older_files_is_passed_over(record, tmp_path):
     old["draws"][0]["balanced"] = []
     (tmp_path / "run.json").write_text(json.dumps(old))
     assert read_run(tmp_path) == record
+    del old["draws"][0]["shots"]  # which older files do not name
+    (tmp_path / "run.json").write_text(json.dumps(old))
+    assert [bool(draw.shots) for draw in read_run(tmp_path).draws] == [False, True, True]
 
 
 def test_a_file_of_version_1_is_read_and_known_to_be_untraced(record, tmp_path):

@@ -1,7 +1,8 @@
 """`masil report` on runs made up in memory."""
 
+import json
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 
 import pytest
@@ -17,7 +18,7 @@ def report(masil):
 
 @pytest.fixture
 def results(tmp_path, monkeypatch):
-    monkeypatch.setattr("masil.report.measured.has_commit", lambda name: name != "gone")  # in a checkout or not
+    monkeypatch.setattr("masil.report.traced.has_commit", lambda name: name != "gone")  # in a checkout or not
     rows = (SessionRow(0, 32, 90.0, 90.0, None, None, 1.0, 0.1), SessionRow(1, 37, 85.0, 88.0, 60.0, 71.4, 0.1, 0.1))
     stamp = Stamp("1a1d552", True, "masil run", {"masil": "0.1.0"}, {"cores": 2}, "2026-01-02T03:04:05", 3.0, 4, 5)
     record = RunRecord(
@@ -97,6 +98,39 @@ def test_what_cannot_be_believed_is_refused_unless_it_says_so(report, results, t
     assert report(results, "--check", file).exit_code == 0
     assert report(results, "--keep", tmp_path / "more").exit_code == 1  # shown, but no result
     assert not (tmp_path / "more").exists()
+
+
+@pytest.mark.parametrize(
+    ("stamp", "sentence"), [({"commit": "gone"}, "names commit gone"), ({"clean": False}, "code that is in no commit")]
+)
+def test_a_ladder_beside_the_runs_is_refused_as_they_are(report, results, tmp_path, stamp, sentence):
+    page, file = tmp_path / "results.md", results / "ladder" / "one.json"
+    file.parent.mkdir()
+    report(results, "-o", page)
+
+    def check(**record):
+        file.write_text(json.dumps(record))
+        return report(results, "--check", page)
+
+    traced = asdict(read_run(results / "a.json").draws[0].stamp)
+    assert check(stamp=traced).exit_code == 0
+    refused = check(stamp=traced | stamp)
+    assert refused.exit_code == 1
+    assert f"The ladder {file} " in refused.output.replace("\n", " ")
+    assert sentence in refused.output
+    assert check(stamp=traced | stamp, waiting="to be played again").exit_code == 0
+
+
+def test_standard_shots_and_draws_are_kept_as_results_of_their_own(report, results, tmp_path):
+    record = read_run(results / "a.json")
+    (standard,) = record.draws
+    draws = (standard, *(replace(standard, draw=number) for number in range(2)))
+    write_run(replace(record, draws=draws, asked=(None, 0, 1)), results / "a.json")
+    assert report(results, "--keep", tmp_path / "kept").output.startswith("2 runs are in")
+    kept = {file.name: read_run(file) for file in (tmp_path / "kept").iterdir()}
+    stem = "characters-efficientnet_lite0"
+    assert set(kept) == {f"{stem}-2-draws-masil.json", f"{stem}-standard-shots-masil.json"}
+    assert all(run.missing == () for run in kept.values())
 
 
 def test_the_page_goes_beside_the_run_or_where_it_is_told(report, results, tmp_path):

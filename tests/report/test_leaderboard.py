@@ -1,8 +1,11 @@
+from dataclasses import replace
+
 import pytest
 from scipy import stats
 
+from masil.benchmark import summary
 from masil.errors import InputError, UnknownNameError
-from masil.report import leaderboards, select
+from masil.report import balance_table, by_shots, leaderboards, pictures, results_markdown, select, session_table
 
 
 def by_column(table, label):
@@ -21,8 +24,34 @@ def test_a_method_is_one_row_with_draws_standard_shots_and_published_figures_apa
     assert (alice["trains"], alice["keeps"], alice["MB"], alice["seconds"]) == ("nothing", "means", "1.5", "13.5")
     assert by_column(board, "MASIL (this package)")["standard shots last"] == "–"
     assert by_column(board, "MASIL (this package)")["keeps"] == "means, weights"
+    assert by_column(board, "MASIL (this package)")["published last"] == "–"  # the paper's is another
+    (written,) = leaderboards("cifar100", [record(), record("masil-as-written")])
+    assert by_column(written, "MASIL (as the paper writes it)")["published last"] == "57.23"
     (linked,) = leaderboards("cifar100", [record()], link=lambda run: f"{run.method}.json")
     assert linked.groups[0].rows[0].values[-1].link == "masil.json"
+
+
+def test_standard_shots_and_draws_of_one_run_are_columns_and_rows_of_their_own(record):
+    run = record(lasts=(85.0, 54.0, 55.0, 56.0))
+    draws = tuple(replace(draw, draw=None if place == 0 else place - 1) for place, draw in enumerate(run.draws))
+    cosines = [{"train": [[0.9, value]], "test": [[0.9, value]]} for value in (0.7, 0.1, 0.2, 0.3)]
+    extras = {"cosines_by_draw": cosines, "cosines": cosines[0]}
+    mixed = replace(run, draws=draws, asked=(None, 0, 1, 2), extras=extras)
+    (board,) = leaderboards("cifar100", [mixed])
+    masil = by_column(board, "MASIL (this package)")
+    assert (masil["3 draws last"], masil["standard shots last"]) == ("55.00 ± 1.00", "85.00")
+    for table in (session_table("cifar100", [mixed]), balance_table("cifar100", [mixed])):
+        settings = [group.title for group in table.groups if group.title.startswith("measured")]
+        assert [title.rpartition(", ")[2] for title in settings] == ["3 draws", "standard shots"]
+    assert summary(mixed.draws)["last"] == 55.0  # as JSON has it
+    page = results_markdown([mixed])
+    assert "55.00 ± 1.00" in page
+    assert "62.50" not in page  # the mean of all four
+    assert [curve.get_ydata()[-1] for curve in pictures([mixed])[0].figure.axes[0].lines[:1]] == [55.0]
+    (drawn,) = select(list(by_shots([mixed])), only=["3 draws"])
+    assert drawn.extras["cosines"]["test"][0] == pytest.approx([0.9, 0.2])
+    gone = replace(mixed, draws=draws[:1])
+    assert list(by_shots([gone])) == [gone]  # its draws are still said to be missing
 
 
 def test_a_difference_is_paired_by_draw_and_has_the_interval_of_a_t_test(record):
@@ -31,6 +60,8 @@ def test_a_difference_is_paired_by_draw_and_has_the_interval_of_a_t_test(record)
     interval = stats.ttest_rel(ours, theirs).confidence_interval(0.95)
     expected = f"+3.17 [{interval.low:.2f}, {interval.high:.2f}]".replace("-", "−")
     assert by_column(board, "TEEN")["MASIL (this package) ahead"] == expected
+    assert by_column(board, "TEEN")["ahead in HM"] == expected  # which is made up to be 10 less than accuracy
+    assert by_column(board, "FeCAM")["ahead in HM"] == "–"
     assert by_column(board, "FeCAM")["MASIL (this package) ahead"] == "–"  # it has no draw that ours has
     assert by_column(board, "MASIL (this package)")["MASIL (this package) ahead"] == "–"
     (board,) = leaderboards("cifar100", [record(lasts=ours), record("teen", theirs)], ours="teen")
@@ -51,6 +82,18 @@ def test_every_base_session_has_a_table_that_says_its_budget_and_what_waits(reco
     assert second.groups[0].title == "resnet18, trained by short, 2 epochs"
     assert second.groups[0].rows[0].detail == "waiting"
     assert second.notes[-1] == "Waiting: to be played again."
+
+
+def test_a_row_says_how_many_descents_diverged(record):
+    lowered = {"2": 0.125, "7": 0.125}
+    two = record(lasts=(54.0, 55.0), extras={"diverged_by_draw": [lowered, {"3": 0.0}]})
+    old = record("nc-fscil", extras={"diverged, so played at a lower rate": lowered})
+    remarks = [leaderboards("cifar100", [run])[0].groups[0].rows[0].detail for run in (two, old, record())]
+    assert remarks == [
+        "3 descents diverged in 2 draws, played again at a lower rate, 1 of them in vain",
+        "2 descents diverged, played again at a lower rate",
+        "",
+    ]
 
 
 def test_runs_are_chosen_by_method_and_by_setting(record):

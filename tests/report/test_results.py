@@ -1,12 +1,13 @@
 import json
 import re
+from html import unescape
 
 import pytest
 
 from masil.benchmark import write_run
 from masil.errors import StorageError
 from masil.methods import METHODS
-from masil.report import methods_markdown, read_results, results_latex, results_markdown
+from masil.report import html_report, methods_markdown, read_results, results_latex, results_markdown
 
 
 def keep(run, folder, name):
@@ -57,6 +58,22 @@ def test_rows_lead_to_the_files_of_their_runs(record, tmp_path):
     keep(record(), tmp_path / "results", "a")
     text = results_markdown(read_results(tmp_path / "results"), folder=tmp_path / "docs")
     assert text.count("(../results/a.json)") == 2  # in the leaderboard and beside its command
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        ("masil run --data /home/a --checkpoint /b/runs/x/final", "masil run --data DATA --checkpoint runs/x/final"),
+        ("masil run --weights=/data/resnet18.safetensors -o /tmp/b", "masil run --weights=resnet18.safetensors -o OUT"),
+        ("masil run '/home/a b/photos' --methods /a/my.py:Mine", "masil run photos --methods my.py:Mine"),
+        (r"masil run --data 'C:\Users\a\full' -o 'C:\runs\x'", "masil run --data DATA -o runs/x"),
+        ("masil run cifar100 --checkpoint weights/cifar100", "masil run cifar100 --checkpoint weights/cifar100"),
+        ("an apostrophe's not closed", "an apostrophe's not closed"),
+    ],
+)
+def test_a_command_is_shown_without_the_folders_of_the_machine_that_ran_it(record, command, shown):
+    assert f"\n{shown}\n# resnet18" in results_markdown([record(command=command)])
+    assert f"\n{command}" in unescape(html_report([record(command=command)]))  # for whoever ran it, as it was
 
 
 def test_latex_has_every_table(record):

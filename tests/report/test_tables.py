@@ -74,7 +74,9 @@ def test_tables_are_of_the_protocols_that_were_run(record):
     assert [table.title for table in tables(mine)] == [
         "squares: all methods", "squares: accuracy by session, %", "squares: old and new classes, and cost"
     ]  # fmt: skip
-    assert tables([record("nc-ce")])[-1].title.startswith("Ablation")
+    ablation = tables([record("nc-ce"), record(), record(lasts=(54.0, 55.0))])[-1]
+    assert ablation.title.startswith("Ablation")
+    assert len(ablation.groups) == 2  # published, and the setting in which more than this package's was played
 
 
 def test_the_best_of_a_group_is_marked_as_shown():

@@ -2,11 +2,12 @@
 
 from masil.benchmark.base_sessions import BaseSession, side_by_side, train_all
 from masil.benchmark.cell import Entry
-from masil.benchmark.gather import parameters_now
+from masil.benchmark.gather import mean_cosines, parameters_now
 from masil.benchmark.grid import Grid, bench, own_recipe, run
 from masil.benchmark.play import SessionData, SessionResult, play
 from masil.benchmark.provenance import Stamp
 from masil.benchmark.record import (
+    DIVERGED,
     DrawRecord,
     RunRecord,
     SessionRow,

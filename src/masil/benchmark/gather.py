@@ -4,14 +4,14 @@ A run is a view over cells. Cells whose results depend on the same values but fo
 """
 
 import logging
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any, final
 
 from masil.benchmark.cell import Cell, CellRecord, Entry, digest, plain, read_cell, without_shots, write_cell
-from masil.benchmark.record import RunRecord
+from masil.benchmark.record import DIVERGED, RunRecord
 from masil.benchmark.run_file import write_run
 from masil.benchmark.setting import Setting
 from masil.errors import StorageError
@@ -107,7 +107,7 @@ class RunView:
         """Make the run of the cells that are known, at least one."""
         records = sorted(self.known.values(), key=lambda record: -1 if record.draw.draw is None else record.draw.draw)
         inputs = records[0].inputs
-        draws = tuple(record.draw for record in records)
+        draws = tuple(replace(record.draw, shots=record.inputs["shots"]) for record in records)
         return RunRecord(
             **{name: inputs[name] for name in SHARED},
             dataset=self.setting.dataset.name,
@@ -141,18 +141,25 @@ def _difference(name: str, there: Any, here: Any) -> str:
     return f"{sums[name]} there than here" if name in sums else f"{name} {there!r} there, {here!r} here"
 
 
+def mean_cosines(by_draw: Sequence[Mapping[str, Any]]) -> dict[str, list[list[float]]]:
+    """Give the cosines of each split and session as means over draws."""
+    return {
+        split: [
+            [fmean(values) for values in zip(*pairs, strict=True)]
+            for pairs in zip(*(cosines[split] for cosines in by_draw), strict=True)
+        ]
+        for split in by_draw[0]
+    }
+
+
 def _extras(setting: Setting, records: Sequence[CellRecord]) -> dict[str, Any]:
-    """Give what figures need: the method's remarks, cosines by session over the draws, the base session's epochs."""
+    """Give what figures need: the last draw's remarks, what diverged, cosines by session, the base session's epochs."""
     extras: dict[str, Any] = dict(records[-1].remarks)
-    if splits := records[0].cosines:
-        extras["cosines"] = {
-            split: [
-                [fmean(values) for values in zip(*pairs, strict=True)]
-                for pairs in zip(*(record.cosines[split] for record in records), strict=True)
-            ]
-            for split in splits
-        }
+    if any(DIVERGED in record.remarks for record in records):
+        extras["diverged_by_draw"] = [record.remarks.get(DIVERGED, {}) for record in records]
+    if records[0].cosines:
         extras["cosines_by_draw"] = [record.cosines for record in records]
+        extras["cosines"] = mean_cosines(extras["cosines_by_draw"])
     if setting.history:
         extras["history"] = list(setting.history)
     return extras

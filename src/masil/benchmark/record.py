@@ -43,6 +43,7 @@ class DrawRecord:
     generalised: float
     stamp: Stamp
     confusion: tuple[tuple[int, ...], ...] = ()
+    shots: str = ""  # sha256 of the images and labels that were taught; "" in files that do not name them
 
 
 @final
@@ -50,8 +51,8 @@ class DrawRecord:
 class RunRecord:
     """One method in one setting: a view over its cells, which all follow from the same values but for the shots.
 
-    In JSON, `sessions` holds the means over the draws and, where there are several, their deviations. `extras` is for
-    what a figure needs and a table does not, by name.
+    In JSON, `sessions` holds the means over the draws and, where there are several, their deviations; the standard
+    shots are in no mean with others. `extras` is for what a figure needs and a table does not, by name.
     """
 
     method: str
@@ -79,7 +80,7 @@ class RunRecord:
 
     def over_draws(self, name: str, session: int = -1) -> Spread | None:
         """Give mean, deviation (n − 1) and 95 % interval of a `figure` over draws; None where a draw has none."""
-        values = [figure(draw, name, session) for draw in self.draws]
+        values = [figure(draw, name, session) for draw in comparable(self.draws)]
         known = [value for value in values if value is not None]
         return mean_and_interval(known) if known and len(known) == len(values) else None
 
@@ -138,6 +139,14 @@ def draw_record(protocol: Protocol, draw: int | None, played: Sequence[SessionRe
     )
 
 
+DIVERGED = "diverged, so played at a lower rate"  # what methods that descend a loss remark: descent -> rate
+
+
+def comparable(draws: Sequence[DrawRecord]) -> Sequence[DrawRecord]:
+    """Give the draws that a mean is taken over: those of random shots, else the standard one, never both."""
+    return [draw for draw in draws if draw.draw is not None] or draws
+
+
 OF_A_DRAW = ("average", "performance_drop", "generalised")
 
 
@@ -152,23 +161,25 @@ def figure(draw: DrawRecord, name: str, session: int = -1) -> float | None:
     return value
 
 
-def paired_differences(ours: RunRecord, theirs: RunRecord, name: str = "accuracy") -> tuple[float, ...]:
-    """Give by how much one run is ahead of another in a figure, for each draw that both have.
+def paired_differences(
+    ours: RunRecord, theirs: RunRecord, name: str = "accuracy", session: int = -1
+) -> tuple[float, ...]:
+    """Give by how much one run is ahead of another in a `figure`, for each draw that both have.
 
     A draw has the same shots for every method, so its luck is in both and drops out of the difference. There are none
     where the runs differ in protocol or data.
     """
     if (ours.protocol, ours.data_checksum) != (theirs.protocol, theirs.data_checksum):
         return ()
-    rivals = {draw.draw: figure(draw, name) for draw in theirs.draws}
-    pairs = [(figure(draw, name), rivals[draw.draw]) for draw in ours.draws if draw.draw in rivals]
+    rivals = {draw.draw: figure(draw, name, session) for draw in theirs.draws}
+    pairs = [(figure(draw, name, session), rivals[draw.draw]) for draw in ours.draws if draw.draw in rivals]
     return tuple(our - their for our, their in pairs if our is not None and their is not None)
 
 
 def mean_sessions(draws: Sequence[DrawRecord]) -> list[dict[str, Any]]:
     """Give each session's means over the draws; of several draws, the deviations (n − 1) too, as `accuracy_std` etc."""
     means = []
-    for rows in zip(*(draw.sessions for draw in draws), strict=True):
+    for rows in zip(*(draw.sessions for draw in comparable(draws)), strict=True):
         mean: dict[str, Any] = {"session": rows[0].session, "classes": rows[0].classes}
         for name in (column.name for column in fields(SessionRow) if column.name not in mean):
             mean |= _named(name, [getattr(row, name) for row in rows], deviation=not name.endswith("_seconds"))
@@ -178,6 +189,7 @@ def mean_sessions(draws: Sequence[DrawRecord]) -> list[dict[str, Any]]:
 
 def summary(draws: Sequence[DrawRecord]) -> dict[str, Any]:
     """Give a run's headline figures over the draws: `last` is the last session's accuracy."""
+    draws = comparable(draws)
     names = {"last": "accuracy", "harmonic_mean": "harmonic_mean", **{name: name for name in OF_A_DRAW}}
     total: dict[str, Any] = {"draws": len(draws)}
     for title, name in names.items():

@@ -1,6 +1,6 @@
 """`masil report`: tables, figures and pages from runs that were made."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from io import StringIO
 from pathlib import Path
@@ -47,7 +47,16 @@ def report(
 ) -> None:
     """Show runs beside published results: on the terminal, as Markdown, LaTeX, or one HTML page."""
     from masil.benchmark import write_run
-    from masil.report import pictures, read_results, result_name, save, select, write_report
+    from masil.report import (
+        pictures,
+        read_results,
+        replication_pictures,
+        result_name,
+        save,
+        select,
+        write_pictures,
+        write_report,
+    )
     from masil.storage import write_bytes
 
     records = select(read_results(runs), only or (), [name.strip() for name in methods.split(",")] if methods else ())
@@ -72,11 +81,14 @@ def report(
     elif file is None:
         _print(records, ours, chosen)
     elif check is not None:
-        _refuse(record for record in records if record.waiting is None)
-        _check(_pages(records, ours, chosen, check), f"masil report {runs} -o {check}")
+        _refuse([record for record in records if record.waiting is None], runs)
+        shown = replication_pictures(records) if chosen is Format.markdown else {}
+        pages = dict.fromkeys(check.parent / file for file in shown) | _pages(records, ours, chosen, check)
+        _check(pages, f"masil report {runs} -o {check}")
     else:
         for page, text in _pages(records, ours, chosen, file).items():
             write_bytes(page, text.encode())
+        write_pictures(replication_pictures(records) if chosen is Format.markdown else {}, file.parent)
         say(f"The report is {out}.")
 
 
@@ -123,26 +135,27 @@ def _pages(records: "Sequence[RunRecord]", ours: str, chosen: Format, file: Path
             return {file: printed.get()}
 
 
-def _refuse(records: "Iterable[RunRecord]") -> None:
-    """End where a record cannot be believed."""
-    from masil.report import fault
+def _refuse(records: "Iterable[RunRecord]", place: Path | None = None) -> None:
+    """End where a record cannot be believed, or a ladder in the folder of the records."""
+    from masil.report import fault, ladder_faults
 
     sentences = [
         fault(record) or (record.waiting and f"The run of '{record.method}' waits: {record.waiting}.")
         for record in records
     ]
+    sentences += ladder_faults(place) if place else ()
     for sentence in filter(None, sentences):
         say(sentence, json=True)
     if any(sentences):
         raise typer.Exit(1)
 
 
-def _check(pages: dict[Path, str], command: str) -> None:
-    """End where a file is not what would be written."""
+def _check(pages: Mapping[Path, str | None], command: str) -> None:
+    """End where a file is not what would be written; of a picture (None) it is enough to be there."""
     for file, text in pages.items():
         if not file.is_file():
             say(f"There is no {file}; `{command}` makes it.", json=True)
-        elif file.read_text(encoding="utf-8") != text:
+        elif text is not None and file.read_text(encoding="utf-8") != text:
             say(f"{file} is not what the runs say now; `{command}` brings it up to date.", json=True)
         else:
             say(f"{file} is current.")

@@ -22,11 +22,14 @@ STEPS = (
 )
 FIGURES = {"the last session": "accuracy", "the average": "average"}  # in words, and as a draw calls them
 
+# In the last session, as the text says; its table of CIFAR-100 has +3.13.
+AHEAD_OF_ALICE = {"miniimagenet": 3.16, "cifar100": 2.05, "cub200": 0.14}
+
 
 @final
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of the paper about a number that it says is above 0, or `never` above, with one value for each draw.
+    """A sentence of the paper about a number that it says is above 0, or `never` above it, with a value for each draw.
 
     Where there are no draws, `settled` is the verdict.
     """
@@ -56,8 +59,8 @@ class Claim:
         if len(self.values) < 2:
             return "cannot be said of one draw"
         total = mean_and_interval(self.values)
-        if self.never:
-            return "contradicted" if total.low > 0 else "confirmed"
+        if self.never:  # an interval that holds 0 does not show that nothing rises
+            return "contradicted" if total.low > 0 else "confirmed" if total.high <= 0 else "not confirmed"
         return "confirmed" if total.low > 0 else "contradicted" if total.high < 0 else "not confirmed"
 
 
@@ -65,9 +68,13 @@ def claims(records: Sequence[RunRecord]) -> list[Claim]:
     """Give every claim of the paper that these runs can be held against; draws are those named by a number."""
     every: list[Claim] = []
     for protocol in dict.fromkeys(record.protocol for record in records):
-        runs = {record.method: with_shots(record, standard=False) for record in records if record.protocol == protocol}
-        every += [*_ahead(protocol, runs), *_steps(protocol, runs), *_cosines(protocol, runs)]
-        every += [*_concepts(protocol, runs), *_collapse(protocol, runs)]
+        runs: dict[str, RunRecord] = {}
+        for record in records:
+            drawn = with_shots(record, standard=False)
+            if record.protocol == protocol and (drawn.draws or record.method not in runs):
+                runs[record.method] = drawn
+        for held in (_ahead, _ahead_of_strongest, _steps, _cosines, _concepts, _collapse):
+            every += held(protocol, runs)
     return [*every, _frame()]
 
 
@@ -76,6 +83,27 @@ def _ahead(protocol: str, runs: Runs) -> Iterator[Claim]:
     pairs = zip(printed["MASIL"], printed["NC-FSCIL"], strict=True) if printed else ()
     text, methods = "MASIL is ahead of NC-FSCIL in {}", ("masil-as-written", "nc-fscil")
     yield from _differences(Claim(protocol, text, "no figure", ()), runs, methods, pairs)
+
+
+def _ahead_of_strongest(protocol: str, runs: Runs) -> Iterator[Claim]:
+    """Hold the benchmark evaluation against ALICE, which the paper calls the strongest baseline."""
+    if protocol not in AHEAD_OF_ALICE:
+        return
+    ours, theirs = (runs.get(method) for method in ("masil-as-written", "alice"))
+    leads: list[tuple[float, ...]] = []  # by session
+    average: tuple[float, ...] = ()
+    if ours is not None and theirs is not None:
+        count = len(ours.draws[0].sessions) if ours.draws else 0
+        leads = [paired_differences(ours, theirs, "accuracy", session) for session in range(count)]
+        average = paired_differences(ours, theirs, "average")
+    settled = "" if average else "not played here"
+    text = "MASIL is ahead of ALICE, the strongest baseline, in {}"
+    for words, paper, values in (
+        ("the last session", f"+{AHEAD_OF_ALICE[protocol]:.2f}", leads[-1] if leads else ()),
+        ("every session (where it leads least)", "every lead > 0", min(leads, key=sum, default=())),
+        ("the average", "at least +1.79", average),
+    ):
+        yield Claim(protocol, text.format(words), paper, values, settled=settled)
 
 
 def _steps(protocol: str, runs: Runs) -> Iterator[Claim]:

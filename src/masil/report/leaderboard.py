@@ -26,8 +26,8 @@ COSTS = (
     "Seconds: learning, all sessions of one draw, without the making of activations."
 )
 AHEAD = (
-    "{} ahead: difference in last accuracy on the same shots; in brackets, the 95 % interval of a paired t-test over "
-    "draws."
+    "{} ahead: difference in last accuracy, and in HM, on the same shots; in brackets, the 95 % interval of a paired "
+    "t-test over draws."
 )
 HEADLINES = {"last": "accuracy", "average": "average", "HM": "harmonic_mean"}  # column -> figure
 DRAWS, STANDARD = "draws", "standard shots"
@@ -67,7 +67,8 @@ def _leaderboard(protocol: str, runs: Sequence[RunRecord], ours: str, link: Link
                 spread = entrant[kind].over_draws(figure) if kind in entrant else None
                 row[Column(name, titles[kind], rank=True)] = Value.of(spread)
         if reference is not None:
-            row[Column(f"{name_of(ours)} ahead")] = _ahead(reference, entrant)
+            row[Column(f"{name_of(ours)} ahead")] = _ahead(reference, entrant, "accuracy")
+            row[Column("ahead in HM")] = _ahead(reference, entrant, "harmonic_mean")
         if published(protocol):
             printed = published_row(protocol, name_of(run.method))
             row[Column("last", "published")] = Value(printed.last if printed else None)
@@ -95,11 +96,11 @@ def _leaderboard(protocol: str, runs: Sequence[RunRecord], ours: str, link: Link
     return Table(f"{title_of(protocol)}: all methods", "method", columns, groups, notes=tuple(notes))
 
 
-def _ahead(ours: Entrant, theirs: Entrant) -> Value:
-    """Give how far ours is ahead on the shots that both have: the draws, or else the standard ones."""
+def _ahead(ours: Entrant, theirs: Entrant, figure: str) -> Value:
+    """Give how far ours is ahead in a figure on the shots that both have: the draws, or else the standard ones."""
     if ours is theirs:
         return Value()
-    differences = (paired_differences(ours[kind], theirs[kind]) for kind in ours if kind in theirs)
+    differences = (paired_differences(ours[kind], theirs[kind], figure) for kind in ours if kind in theirs)
     return Value.difference(next(filter(None, differences), ()))
 
 

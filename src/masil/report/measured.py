@@ -1,18 +1,15 @@
-"""Runs as a report speaks of them: names, what distinguishes them, how they are compared, how they were measured."""
+"""Runs as a report speaks of them: names, what distinguishes them, how they are compared."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
-from masil.benchmark import RunRecord, parameters_now
+from masil.benchmark import DIVERGED, RunRecord, mean_cosines
 from masil.errors import InputError, lookup
 from masil.methods import BALANCE_SUFFIX, METHODS, Method, find_method
-from masil.protocol import PROTOCOLS
 from masil.report.published import TITLES
-from masil.storage import has_commit
-from masil.wording import duration
 
+BY_DRAW = {"cosines_by_draw", "diverged_by_draw"}  # extras with a value for each draw
 OURS = "masil"  # the method that others are compared with, where nothing else is said
 
 
@@ -74,13 +71,19 @@ def detail_of(record: RunRecord) -> str:
 
 
 def remark_on(record: RunRecord) -> str:
-    """Say what a reader of a run's row must know: whose backbone it has, what was chosen, what is missing."""
+    """Say what a reader of a run's row must know: whose base session, what was chosen, what diverged or is missing."""
     own_base = base_of(record) != _base(record, record.recipe)
     return ", ".join(filter(None, ["own base session" if own_base else "", _particulars(record)]))
 
 
 def _particulars(record: RunRecord) -> str:
     parts = [f"{name} = {value}" for name, value in record.given.items()]
+    diverged = record.extras.get("diverged_by_draw") or [record.extras.get(DIVERGED, {})]
+    if count := sum(map(len, diverged)):
+        over = f" in {len(diverged)} draws" if len(diverged) > 1 else ""
+        vain = sum(rate == 0 for lowered in diverged for rate in lowered.values())
+        left = f", {vain} of them in vain" if vain else ""
+        parts.append(f"{count} descent{'s' * (count > 1)} diverged{over}, played again at a lower rate{left}")
     if record.missing:
         parts.append(f"{len(record.missing)} of {len(record.asked)} draws missing")
     return ", ".join([*parts, *(["waiting"] if record.waiting else [])])
@@ -91,26 +94,37 @@ def waiting_note(records: Iterable[RunRecord]) -> list[str]:
     return [f"Waiting: {why}." for why in sorted({record.waiting for record in records if record.waiting})]
 
 
+def by_shots(records: Iterable[RunRecord]) -> Iterator[RunRecord]:
+    """Give each run that has the standard shots and other draws as two runs, which no table mixes."""
+    for record in records:
+        parts = [with_shots(record, standard=standard) for standard in (True, False)]
+        yield from parts if all(part.draws for part in parts) else [record]
+
+
 def with_shots(record: RunRecord, *, standard: bool) -> RunRecord:
     """Give a run with the standard shots alone, of which there is one choice only, or with the other draws alone."""
     kept = [index for index, draw in enumerate(record.draws) if (draw.draw is None) == standard]
     extras = dict(record.extras)
-    if by_draw := extras.get("cosines_by_draw"):
-        extras["cosines_by_draw"] = [by_draw[index] for index in kept]
+    for name in BY_DRAW & extras.keys():
+        extras[name] = [extras[name][index] for index in kept]
+    if extras.get("cosines_by_draw"):
+        extras["cosines"] = mean_cosines(extras["cosines_by_draw"])
     asked = tuple(draw for draw in record.asked if (draw is None) == standard)
-    return replace(record, draws=tuple(record.draws[index] for index in kept), asked=asked, extras=extras)
+    failed = {name: why for name, why in record.failed.items() if (name == "None") == standard}
+    draws = tuple(record.draws[index] for index in kept)
+    return replace(record, draws=draws, asked=asked, failed=failed, extras=extras)
 
 
 def grouped(records: Iterable[RunRecord], key: Callable[[RunRecord], str]) -> dict[str, list[RunRecord]]:
     """Give the runs that share a key, under it; the worst is first, as in the paper."""
     groups: dict[str, list[RunRecord]] = {}
-    for record in sorted(records, key=lambda record: (key(record), last_accuracy(record), record.method)):
+    for record in sorted(by_shots(records), key=lambda record: (key(record), last_accuracy(record), record.method)):
         groups.setdefault(key(record), []).append(record)
     return groups
 
 
 def checked(records: Sequence[RunRecord]) -> tuple[RunRecord, ...]:
-    """Sort records by protocol and what distinguishes them, or say which of them cannot be shown."""
+    """Sort records by protocol, what distinguishes them and their shots, or say which of them cannot be shown."""
     for record in records:
         what = f"The run of '{record.method}' on '{record.protocol}'"
         if not record.draws or not record.draws[0].sessions:
@@ -120,13 +134,13 @@ def checked(records: Sequence[RunRecord]) -> tuple[RunRecord, ...]:
         lengths = sorted({len(draw.sessions) for draw in record.draws})
         if len(lengths) > 1:
             raise InputError(f"{what} has draws of {lengths[0]} and of {lengths[-1]} sessions; all must be finished.")
-    return tuple(sorted(records, key=_order))
+    return tuple(sorted(by_shots(records), key=_order))
 
 
 def _order(record: RunRecord) -> tuple[int | str, ...]:
     protocols = [*TITLES, record.protocol]  # those of others come last
     identity = (record.protocol, record.method, record.backbone, record.weights, record.recipe or "")
-    return (protocols.index(record.protocol), *identity, record.started, *record.stamped("command"))
+    return (protocols.index(record.protocol), *identity, record.started, draws_of(record), *record.stamped("command"))
 
 
 def select(records: Sequence[RunRecord], only: Sequence[str] = (), methods: Sequence[str] = ()) -> list[RunRecord]:
@@ -166,65 +180,3 @@ def slug(text: str, allowed: str = "") -> str:
     """Give a name that is safe as a file's and as an id: letters, digits and what is allowed beside them."""
     letters = text if allowed else text.lower()
     return re.sub(rf"[^A-Za-z0-9{re.escape(allowed)}]+", "-", letters).strip("-") or "unnamed"
-
-
-def provenance(record: RunRecord) -> Iterator[tuple[str, str]]:
-    """Give name and value of everything one needs to know to trust a run."""
-    for index, command in enumerate(record.stamped("command")):
-        yield "and" if index else "command", command
-    seeds = [str(draw.draw) for draw in record.draws if draw.draw is not None]
-    yield "backbone", f"{record.backbone}, weights {record.weights}"
-    yield "base session", f"recipe {record.recipe}" if record.recipe else "not trained"
-    yield "model", "the last epoch's"
-    yield "shots", draws_of(record) + (f" (seeds {', '.join(seeds)})" if len(seeds) > 1 else "")
-    yield "seed", str(record.seed)
-    if record.parameters:
-        yield "parameters", _pairs(record.parameters)
-    yield "data", record.data_checksum
-    yield "code", record.code or "not noted"
-    yield "versions", "; ".join(map(_pairs, record.stamped("versions")))
-    yield "commit", "; ".join(commits(record)) or "unknown"
-    yield "machine", "; ".join(map(_pairs, record.stamped("machine")))
-    yield "started", record.started
-    yield "took", duration(record.seconds, 1)
-    yield "the method keeps", f"{record.model_bytes / 1e6:,.1f} MB"
-    yield "peak memory", f"{max(record.stamped('peak_bytes')) / 1e6:,.1f} MB"
-
-
-def again(record: RunRecord) -> str:
-    """Give the commands that repeat a run: the same code, then the same commands."""
-    checkout = [f"git checkout {commit}" for commit in record.stamped("commit")[-1:] if commit]
-    return "\n".join([*checkout, *record.stamped("command")])
-
-
-def commits(record: RunRecord) -> list[str]:
-    """Give the commits that the draws were played at, each with what is not in it."""
-    stamps = [(draw.stamp.commit, draw.stamp.clean) for draw in record.draws]
-    return [f"{commit}{'' if clean else ', with changes'}" for commit, clean in dict.fromkeys(stamps) if commit]
-
-
-def fault(record: RunRecord) -> str | None:
-    """Say why a record cannot be believed: it cannot be traced, is not whole, or is older than its parameters."""
-    what = f"The run of '{record.method}' on '{record.protocol}' ({detail_of(record)})"
-    if not record.code:
-        return f"{what} is of an older masil, which noted neither parameters nor code."
-    if not all(record.stamped("clean")):
-        return f"{what} was played with code that is in no commit; commit it, then play the run again."
-    if lost := [name for name in record.stamped("commit") if name and has_commit(name) is False]:
-        return f"{what} names commit {lost[0]}, which this repository does not have; play the run again."
-    if record.missing:
-        return f"{what} is incomplete: {len(record.missing)} of {len(record.asked)} draws are missing."
-    if known_method(record.method) and record.protocol in PROTOCOLS and (changes := _changed_parameters(record)):
-        return f"{what} is older than its parameters: {changes}; play it again."
-    return None
-
-
-def _changed_parameters(record: RunRecord) -> str:
-    """Say in which parameters a run differs from what the same command would play now."""
-    now = parameters_now(record)
-    pairs = [(name, record.parameters.get(name), now.get(name)) for name in sorted({*now, *record.parameters})]
-    return ", ".join(f"{name} was {then!r} and is {today!r}" for name, then, today in pairs if then != today)
-
-
-def _pairs(values: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in sorted(values.items()) if value is not None)

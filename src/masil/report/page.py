@@ -8,13 +8,11 @@ from masil.errors import InputError
 from masil.report.leaderboard import leaderboards
 from masil.report.measured import (
     OURS,
-    again,
     checked,
     detail_of,
     draws_of,
     leading,
     name_of,
-    provenance,
     slug,
     title_of,
 )
@@ -24,6 +22,7 @@ from masil.report.render import html_table, templates
 from masil.report.style import inline_svg, save
 from masil.report.table import Value
 from masil.report.tables import balance_table, comparison_tables, session_table
+from masil.report.traced import again, provenance
 from masil.storage import write_bytes
 
 HEADLINE = {  # what one looks for first: a title and the figure

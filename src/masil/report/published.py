@@ -19,7 +19,8 @@ TITLES: Mapping[str, str] = {
     "omniglot": "Omniglot",
 }
 TABLES = ("miniimagenet", "cifar100", "cub200")  # the paper's own order
-SAME: Mapping[str, str] = {"Self-promoted": "SPPR"}  # a name of the paper's -> the title of the same method here
+# A name of the paper's -> the title of the same method here. This package's MASIL is another than the paper's.
+SAME: Mapping[str, str] = {"Self-promoted": "SPPR", "MASIL": "MASIL (as the paper writes it)"}
 
 # Where the paper's arithmetic, or a name in it, needs a word. Tables show these below themselves.
 REMARKS: Mapping[str, tuple[str, ...]] = {

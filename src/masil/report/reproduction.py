@@ -1,6 +1,6 @@
 """The page of `masil reproduce`: what of MASIL replicates, then every table and figure beside the paper's.
 
-`masil report` makes the same page, but for its pictures, from runs that were kept.
+`masil report` makes the same page from runs that were kept.
 """
 
 from collections.abc import Iterator, Sequence
@@ -9,24 +9,25 @@ from pathlib import Path
 from masil.benchmark import ALL, BUDGETS, PARTS, Budget, RunRecord, plan_reproduction
 from masil.report.claims import Claim, claims
 from masil.report.figures import Cosines, cosines_by_session
-from masil.report.measured import OURS, draws_of, name_of, slug, title_of, with_shots
+from masil.report.measured import OURS, by_shots, draws_of, name_of, slug, title_of, with_shots
 from masil.report.published import REMARKS
 from masil.report.render import code, escaped, markdown_table
 from masil.report.style import save
 from masil.report.table import Column, Group, Row, Table, Value
 from masil.report.tables import MEASURED, ablation_of, concept_table, session_table
+from masil.report.traced import portable
 from masil.storage import write_bytes
 from masil.wording import duration
 
 HEADER = "<!-- Made by `masil reproduce`; change the runs, not this file. -->"
 FILE = "what-replicates.md"
+Pictures = dict[str, dict[str, Cosines]]  # the lines of each, by file and method
 COLLAPSE = ("nc1", "nc1_ratio", "equiangular_means", "nc3", "nc4")
 
 
 def write_reproduction(records: Sequence[RunRecord], parts: Sequence[str], budget: Budget, folder: Path) -> Path:
     """Write the page and its figures, and give the page's path."""
-    for protocol, lines in _cosines(records, parts).items():
-        save(cosines_by_session(lines), folder / "figures" / f"{slug(protocol)}-cosines.svg")
+    write_pictures(_pictures(records, parts, "figures/"), folder)
     page = folder / FILE
     write_bytes(page, reproduction_page(records, parts, budget).encode())
     return page
@@ -34,25 +35,43 @@ def write_reproduction(records: Sequence[RunRecord], parts: Sequence[str], budge
 
 def replication_pages(records: Sequence[RunRecord]) -> dict[str, str]:
     """Give the pages that runs of the paper's pipeline make, by file name: one for each budget that was played."""
-    pages = {}
+    return {
+        f"what-replicates-{budget.name}.md": reproduction_page(runs, ALL, budget, f"images/{budget.name}-")
+        for budget, runs in _replications(records)
+    }
+
+
+def replication_pictures(records: Sequence[RunRecord]) -> Pictures:
+    """Give what the pictures of `replication_pages` show, by the files that these pages name."""
+    drawn = [_pictures(runs, ALL, f"images/{budget.name}-") for budget, runs in _replications(records)]
+    return {file: lines for pictures in drawn for file, lines in pictures.items()}
+
+
+def write_pictures(shown: Pictures, folder: Path) -> None:
+    """Write pictures beside the page of a folder."""
+    for file, lines in shown.items():
+        save(cosines_by_session(lines), folder / file)
+
+
+def _replications(records: Sequence[RunRecord]) -> Iterator[tuple[Budget, list[RunRecord]]]:
     for budget in BUDGETS.values():
         bases = plan_reproduction(ALL, budget, Path())
         rows = {(base.recipe.name, method) for base in bases for method in base.methods}
         runs = [run for run in records if run.views == 1 and (run.recipe, run.method) in rows]
         if any(run.method != OURS for run in runs):  # this package's alone is no replication
-            pages[f"what-replicates-{budget.name}.md"] = reproduction_page(runs, ALL, budget, pictures=False)
-    return pages
+            yield budget, runs
 
 
 def reproduction_page(
-    records: Sequence[RunRecord], parts: Sequence[str], budget: Budget, *, pictures: bool = True
+    records: Sequence[RunRecord], parts: Sequence[str], budget: Budget, pictures: str = "figures/"
 ) -> str:
-    """Give the page in Markdown."""
+    """Give the page in Markdown; `pictures` is what the files of its pictures begin with."""
     return "\n".join(_page(records, parts, budget, pictures)) + "\n"
 
 
-def _page(records: Sequence[RunRecord], parts: Sequence[str], budget: Budget, pictures: bool) -> Iterator[str]:
+def _page(records: Sequence[RunRecord], parts: Sequence[str], budget: Budget, pictures: str) -> Iterator[str]:
     protocols = list(dict.fromkeys(record.protocol for record in records))
+    drawn = _drawn(records)
     most = max((len(with_shots(record, standard=False).draws) for record in records), default=0)
     yield HEADER
     yield "# What of MASIL replicates\n"
@@ -64,7 +83,7 @@ def _page(records: Sequence[RunRecord], parts: Sequence[str], budget: Budget, pi
     yield (
         f"Differences between two rows on the same shots: the mean over {most} draws and the interval that holds it "
         "with 95 % confidence (Student's t). *Confirmed* is an interval on the paper's side of 0, *contradicted* one "
-        "on the other side.\n"
+        "on the other side, *not confirmed* one that holds 0: it shows neither a difference nor that there is none.\n"
     )
     yield _claims_table(claims(records))
     for part in ("table1", "table2", "table3"):
@@ -78,18 +97,18 @@ def _page(records: Sequence[RunRecord], parts: Sequence[str], budget: Budget, pi
         yield markdown_table(_ablation(records, protocols))
     if {"figure", "characters"} & set(parts):
         yield "## Class means and the vectors of other classes\n"
-        for protocol in _cosines(records, parts) if pictures else ():
-            yield f"![Average cosines by session on {title_of(protocol)}](figures/{slug(protocol)}-cosines.svg)\n"
-        yield markdown_table(_cosine_table(records))
+        for protocol in _cosines(drawn, parts):
+            yield f"![Average cosines by session on {title_of(protocol)}]({_file(pictures, protocol)})\n"
+        yield markdown_table(_cosine_table(drawn))
     if {"concepts", "characters"} & set(parts):
         yield "## Concepts\n"
-        yield markdown_table(concept_table([record for record in records if record.method == "masil-as-written"]))
+        yield markdown_table(concept_table([record for record in drawn if record.method == "masil-as-written"]))
     yield "## Base sessions\n"
     yield markdown_table(_base_table(records))
     yield "## How it was measured\n"
-    for command in dict.fromkeys(command for record in records for command in record.stamped("command")):
+    for command in dict.fromkeys(portable(command) for record in records for command in record.stamped("command")):
         yield f"- {code(command)}"
-    for record in records:
+    for record in by_shots(records):
         yield (
             f"- {escaped(name_of(record.method))} on {title_of(record.protocol)}: {draws_of(record)}, "
             f"{duration(record.seconds)}, commit {', '.join(filter(None, record.stamped('commit'))) or 'unknown'}"
@@ -120,6 +139,12 @@ def _with_shots(records: Sequence[RunRecord], standard: bool) -> list[RunRecord]
     return [run for record in records if (run := with_shots(record, standard=standard)).draws]
 
 
+def _drawn(records: Sequence[RunRecord]) -> list[RunRecord]:
+    """Give each method's run over draws alone, or else on the standard shots."""
+    parts = sorted(by_shots(records), key=lambda run: run.draws[0].draw is not None)
+    return list({(run.protocol, run.method): run for run in parts}.values())
+
+
 def _cosines(records: Sequence[RunRecord], parts: Sequence[str]) -> dict[str, dict[str, Cosines]]:
     """Give the lines of each protocol's figure, by method; this package's is not in the paper's."""
     lines: dict[str, dict[str, Cosines]] = {}
@@ -127,6 +152,14 @@ def _cosines(records: Sequence[RunRecord], parts: Sequence[str]) -> dict[str, di
         if {"figure", "characters"} & set(parts) and record.method != OURS and record.extras.get("cosines"):
             lines.setdefault(record.protocol, {})[name_of(record.method)] = record.extras["cosines"]
     return lines
+
+
+def _pictures(records: Sequence[RunRecord], parts: Sequence[str], stem: str) -> Pictures:
+    return {_file(stem, protocol): lines for protocol, lines in _cosines(_drawn(records), parts).items()}
+
+
+def _file(stem: str, protocol: str) -> str:
+    return f"{stem}{slug(protocol)}-cosines.svg"
 
 
 def _cosine_table(records: Sequence[RunRecord]) -> Table:

@@ -15,11 +15,12 @@ from masil.benchmark import RunRecord, read_run
 from masil.errors import StorageError
 from masil.methods import METHODS
 from masil.report.leaderboard import Link, kept, leaderboards
-from masil.report.measured import OURS, again, checked, name_of, setting_name, setting_of, slug, title_of
+from masil.report.measured import OURS, checked, name_of, setting_name, setting_of, slug, title_of
 from masil.report.order import order_table
 from masil.report.render import escaped, latex_table, markdown_table
 from masil.report.table import Table
 from masil.report.tables import balance_table, comparison_tables, session_table
+from masil.report.traced import again
 
 HEADER = "<!-- Made by `masil report`; change the runs, not this file. -->"
 INTRO = (
@@ -119,7 +120,7 @@ def _commands(records: Sequence[RunRecord], link: Link) -> str:
     rows: dict[str, list[str]] = {}
     for record in records:
         row = f"[{escaped(name_of(record.method))}]({link(record)})"
-        rows.setdefault(f"{again(record)}\n# {setting_of(record)}", []).append(row)
+        rows.setdefault(f"{again(record, elsewhere=True)}\n# {setting_of(record)}", []).append(row)
     return "\n".join(f"```sh\n{command}\n```\n\n{', '.join(names)}\n" for command, names in sorted(rows.items()))
 
 

@@ -175,7 +175,8 @@ def concept_table(records: Iterable[RunRecord]) -> Table:
 
 
 def comparison_tables(records: Sequence[RunRecord]) -> list[Table]:
-    """Give the ablation and the concepts' cosines, each where a run belongs to it."""
+    """Give the ablation, of settings in which a model of the paper's was played, and the concepts' cosines, if any."""
     models = set(ABLATION.values()) - {OURS}
-    tables = [ablation_table(records)] * any(run.method in models and run.protocol in TABLES for run in records)
+    settings = {setting_of(run) for run in records if run.method in models and run.protocol in TABLES}
+    tables = [ablation_table(run for run in records if setting_of(run) in settings)] * bool(settings)
     return tables + [concept_table(records)] * any("concept_cosine" in run.extras for run in records)
