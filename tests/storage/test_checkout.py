@@ -3,7 +3,6 @@ import subprocess
 
 import pytest
 
-import masil
 from masil.storage import commit, has_commit
 
 
@@ -17,7 +16,7 @@ def test_the_commit_is_masil_s_own_and_changes_are_said(tmp_path, monkeypatch):
         pytest.skip("needs git")
     (tmp_path / "__init__.py").write_text("")
     (tmp_path / "other.py").write_text("")
-    monkeypatch.setattr(masil, "__file__", str(tmp_path / "__init__.py"))
+    monkeypatch.setattr("masil.storage.checkout.PACKAGE", tmp_path)
     assert commit() == (None, None)
     git(tmp_path, "init")
     git(tmp_path, "add", "other.py")

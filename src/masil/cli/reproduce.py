@@ -85,7 +85,7 @@ def reproduce(
     failed: dict[tuple[str, str, int | None], str] = {}
     pairs = [(base, datasets[base.protocol.dataset]) for base in planned]
     bases = train_all(pairs, device, jobs)
-    # Where several processes train as one, nothing is played before all is trained: the others would wait for the first.
+    # Where processes train as one, nothing is played before all is trained: the others would wait for the first.
     for base, trained in bases if alone else list(bases):
         setting = trained_setting(base, datasets[base.protocol.dataset], trained, device)
         if os.environ.get("RANK", "0") == "0":

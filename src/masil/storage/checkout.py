@@ -5,7 +5,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-import masil
+PACKAGE = Path(__file__).parents[1]
 
 
 def commit() -> tuple[str | None, bool | None]:
@@ -28,5 +28,5 @@ def has_commit(name: str) -> bool | None:
 
 
 def _ask_git(*question: str) -> str:
-    command = ["git", "-C", str(Path(masil.__file__).parent), *question]
+    command = ["git", "-C", str(PACKAGE), *question]
     return subprocess.check_output(command, stderr=subprocess.DEVNULL, text=True, timeout=30).strip()  # noqa: S603
