@@ -3,7 +3,8 @@
 from masil.benchmark.base_sessions import BaseSession, side_by_side, train_all
 from masil.benchmark.cell import Entry
 from masil.benchmark.gather import parameters_now
-from masil.benchmark.grid import Grid, bench, own_recipe, run
+from masil.benchmark.grid import Grid, bench, run
+from masil.benchmark.plan import left_out, own_recipe
 from masil.benchmark.play import SessionData, SessionResult, play
 from masil.benchmark.provenance import Stamp, has_commit
 from masil.benchmark.record import (

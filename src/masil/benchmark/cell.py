@@ -30,6 +30,7 @@ FORMAT = "masil-cell"
 VERSION = 2  # 1 knew neither parameters nor the code that played it
 
 Factory = Callable[..., Method]  # takes the method's parameters
+Parameters = Mapping[str, Any]
 CellKey = tuple[str, int | None]  # method and draw
 Watch = Callable[[SessionResult], None]
 
@@ -180,6 +181,7 @@ def cells(
     shape = asdict(setting.protocol)
     method = entry.make(setting.protocol.dataset)
     task = entry.task(setting, method, seed)
+    method.check_task(task)
     shared = {
         "method": entry.name,
         "parameters": plain(method.parameters(task)),

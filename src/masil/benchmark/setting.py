@@ -59,6 +59,11 @@ class Setting:
             mean = mean / self.views
         return mean
 
+    @cached_property
+    def single(self) -> "Setting":
+        """The setting with one view: what a method makes of images itself is of one, so its activations are, too."""
+        return self if self.views == 1 else replace(self, views=1)
+
     def draws(self, asked: Draws) -> tuple[int | None, ...]:
         """Say which draws are played: 0 … n − 1, or those named; without any the standard shots, else draw 0.
 

@@ -201,6 +201,11 @@ class BlockMethod(LargestScore):
     block: LastBlock = state()
     generator: torch.Generator = state()
 
+    def check_task(self, task: Task) -> None:
+        """Refuse a backbone without residual blocks, too."""
+        super().check_task(task)
+        last_stage(task.network)
+
     def take_network(self, task: Task) -> None:
         """Cut the task's network before its last block, and copy that; `fit` calls it first."""
         self.generator = task.generator()

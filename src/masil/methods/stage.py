@@ -88,6 +88,11 @@ class StageMethod(LargestScore):
     net: StageNetwork = state()
     generator: torch.Generator = state()
 
+    def check_task(self, task: Task) -> None:
+        """Refuse a backbone without residual blocks, too."""
+        super().check_task(task)
+        last_stage(task.network)
+
     def fit(self, base: Samples, task: Task) -> None:
         """Take the network, with the rows that its base session learnt or else the class means."""
         self.generator = task.generator()
