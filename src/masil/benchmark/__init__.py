@@ -28,4 +28,4 @@ from masil.benchmark.reproduce import (
     with_weights,
 )
 from masil.benchmark.run_file import read_run, write_run
-from masil.benchmark.setting import Origin, Setting, prepare
+from masil.benchmark.setting import Origin, Setting, prepare, with_room
