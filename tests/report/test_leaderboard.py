@@ -53,6 +53,17 @@ def test_every_base_session_has_a_table_that_says_its_budget_and_what_waits(reco
     assert second.notes[-1] == "Waiting: to be played again."
 
 
+def test_where_a_shared_backbone_stays_as_it_is_the_head_alone_is_the_method_s(record):
+    runs = [
+        record("limit"),
+        record("nc-fscil", extras={"own_base": True}),
+        record("nc-ce", recipe="cifar100-fast+nc-ce"),
+    ]
+    (board,) = leaderboards("cifar100", [*runs, record("teen")])
+    details = {row.label: row.detail for row in board.groups[0].rows}
+    assert details == {"LIMIT": "head only", "NC-FSCIL": "", "NC + CE": "own base session", "TEEN": ""}
+
+
 def test_runs_are_chosen_by_method_and_by_setting(record):
     runs = [record(), record("teen"), record("teen", (50.0, 51.0)), record("teen", protocol="cub200")]
     assert select(runs, methods=["teen"]) == runs[1:]

@@ -139,7 +139,7 @@ class Cell:
             given=plain(self.entry.given),
             draw=draw_record(self.task.protocol, self.draw, played, stamp),
             cosines={split: [list(session.cosines[split]) for session in played] for split in played[-1].cosines},
-            remarks=method.method.remarks(),
+            remarks={**method.method.remarks(), **({"own_base": True} if self.task.own else {})},
         )
 
 

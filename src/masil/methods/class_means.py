@@ -71,6 +71,8 @@ class DCosineCentred(ClassMeans):
 class MappedMeans(ClassMeans):
     """Train with a loss of its own: the backbone, where the run may, and otherwise a linear map of its activations."""
 
+    head_only = True
+
     g: LinearFeatures = state()
 
     @abstractmethod

@@ -35,6 +35,7 @@ class FineTuned(Descends, NearestVector):
     """
 
     trains = "head"
+    head_only = True
     keeps = Keeps.MEANS | Keeps.WEIGHTS
     published: ClassVar[Published] = {
         "cifar100": {
