@@ -57,7 +57,7 @@ class Compares(BlockMethod):
     worst = [0.0]  # noqa: RUF012
 
     def fit(self, base, task):
-        self.take_network(task)
+        self.take_network(base, task)
         self._compare(base)
 
     def learn(self, shots):

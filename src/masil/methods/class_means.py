@@ -44,6 +44,10 @@ class DCosine(ClassMeans):
     name = "d-cosine"
     title = "D-Cosine"
     citation = "Vinyals et al., Matching Networks for One Shot Learning, NeurIPS 2016"
+    differs = (
+        "The original compares an image with every shot, by attention learnt in episodes; as in the decoupled rows of "
+        "the FSCIL tables, a class here is the mean of its activations and nothing is trained in a session."
+    )
 
 
 @final
