@@ -7,7 +7,7 @@ import pytest
 
 from masil.benchmark import DIVERGED, read_run, run
 from masil.benchmark import write_run as write
-from masil.errors import InputError, StorageError
+from masil.errors import InputError, MasilError, StorageError
 from masil.methods import DCosine
 
 GATHER = importlib.import_module("masil.benchmark.gather")
@@ -28,6 +28,31 @@ class Stops(DCosine):
         if type(self).played > type(self).at:
             raise KeyboardInterrupt
         super().learn(shots)
+
+
+class Fails(DCosine):
+    """Fails in the first session, as somebody's method may."""
+
+    def learn(self, shots):
+        raise RuntimeError("the moon is full")
+
+
+class Unmade(DCosine):
+    def __init__(self):
+        raise RuntimeError("no moon at all")
+
+
+def test_a_method_that_fails_leaves_a_sentence_and_its_traceback(setting, tmp_path):
+    trace = tmp_path / "failures" / "Fails-draw-0.txt"
+    with pytest.raises(MasilError, match="'Fails' failed on draw 0: RuntimeError: the moon is full") as said:
+        run(setting, Fails, 1, out=tmp_path)
+    assert str(said.value).endswith(f"(traceback: {trace})")
+    assert 'raise RuntimeError("the moon is full")' in trace.read_text()
+    with pytest.raises(MasilError, match=r"the moon is full \(traceback: with --out or --debug\)") as said:
+        run(setting, Fails, 1)
+    assert isinstance(said.value.__cause__, RuntimeError)
+    with pytest.raises(MasilError, match="'Unmade' cannot be made: RuntimeError: no moon at all"):
+        run(setting, Unmade, 1)
 
 
 @pytest.fixture

@@ -191,6 +191,17 @@ def test_a_grid_is_a_line_a_method_and_failures_are_said(grid, tmp_path, monkeyp
     assert "d-cosine, draw 1: played." in caplog.text
 
 
+def test_all_says_once_what_it_leaves_out_and_why(grid, monkeypatch):
+    some = {name: METHODS[name] for name in ("d-cosine", "ssfe-net", "closer")}
+    monkeypatch.setattr("masil.methods.METHODS", some)
+    said = masil(*grid, "--methods", "all", "--draws", "1", command="bench")
+    assert "Note: 'all' leaves out ssfe-net, closer:\n  'ssfe-net' is a way to train the base session;" in said
+    assert "\n  Of 'closer' D-Cosine is all that a shared backbone leaves.\n" in said
+    assert re.search(r"d-cosine +1 +\d+\.\d\d ", said)
+    said = masil(*grid, "--methods", "ssfe-net", "--draws", "1", command="bench", code=1)
+    assert "ssfe-net, draw 0: failed: 'ssfe-net' is a way to train the base session" in said
+
+
 @pytest.mark.parametrize(
     ("more", "sentence"),
     [

@@ -1,11 +1,15 @@
 import json
 import re
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
+from masil.benchmark import Entry, Origin, left_out, prepare
 from masil.cli.train import warn_of_seen_classes
 from masil.errors import MasilError
+from masil.methods import METHODS, make
+from masil.protocol import PROTOCOLS
 from masil.training import RECIPES, Recipe, load_trained
 
 TINY = Recipe(name="tiny", backbone="resnet20", width=0.5, stages=((2, 16),), batch=16, compile=False)
@@ -40,6 +44,21 @@ def test_every_benchmark_that_is_trained_for_has_a_recipe_of_its_own(masil, prot
         masil("train", protocol, "-o", tmp_path)
     assert asked[0].name.startswith(protocol)
     assert asked[0] is RECIPES[asked[0].name]
+
+
+def test_the_paper_s_recipe_leaves_room_for_all_classes_so_that_the_paper_s_method_is_played_on_it(
+    masil, tmp_path, monkeypatch
+):
+    plan = replace(RECIPES["characters-paper-quick"], stages=((1, 16),))
+    monkeypatch.setitem(RECIPES, "characters-paper-quick", plan)
+    assert plan.loss["reserve"] is None
+    masil("train", "characters", "--recipe", "characters-paper-quick", "-o", tmp_path)
+    final = tmp_path / "final"
+    trained, shape = load_trained(final), PROTOCOLS["characters"]
+    assert trained.recipe.loss == make("masil-as-written").base_session(plan, shape).loss
+    assert len(trained.frame) == shape.classes > len(trained.class_vectors) == shape.base_classes
+    setting = prepare(shape, Origin(checkpoint=final), device="cpu")
+    assert not {"masil-as-written", "nc-fscil"} & left_out(setting, map(Entry.of, METHODS)).keys()
 
 
 @pytest.mark.parametrize(

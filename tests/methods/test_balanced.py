@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from masil.errors import InputError, UnknownNameError
-from masil.learner import judge
+from masil.learner import judge, offsets
 from masil.methods import (
     Checked,
     DCosine,
@@ -24,7 +24,7 @@ from masil.methods import (
     find_method,
     trains_its_own_base,
 )
-from masil.methods.balanced import expected_of_shots, offsets
+from masil.methods.balanced import expected_of_shots
 from masil.protocol import PROTOCOLS, Protocol
 from masil.training import RECIPES
 
@@ -53,7 +53,7 @@ def test_without_strength_it_is_the_method_and_with_it_scores_differ_by_the_offs
         taught(method) for method in (DCosine(), balanced(DCosine)(strength=0.0), balanced(DCosine)(strength=0.5))
     )
     torch.testing.assert_close(none.scores(asked), plain.scores(asked))
-    expected = plain.scores(asked) - 0.5 * offsets(half.expected, BASE)
+    expected = plain.scores(asked) - 0.5 * offsets(half.expected, torch.arange(BASE + NEW) < BASE)
     torch.testing.assert_close(half.scores(asked), expected)
     assert torch.equal(none.geometry(asked)[1], plain.geometry(asked)[1])
 
@@ -102,8 +102,9 @@ def test_what_is_aimed_at_is_measured_by_hand() -> None:
 
 
 def test_offsets_are_half_of_the_mean_of_a_kind_and_a_quarter_of_the_difference_to_it() -> None:
-    assert offsets(torch.tensor([1.0, 3.0, 0.0, 4.0]), 2).tolist() == [0.875, 1.125, 0.75, 1.25]
-    assert offsets(torch.tensor([1.0, 3.0]), 2).tolist() == [0.875, 1.125]
+    base = torch.tensor([True, True, False, False])
+    assert offsets(torch.tensor([1.0, 3.0, 0.0, 4.0]), base).tolist() == [0.875, 1.125, 0.75, 1.25]
+    assert offsets(torch.tensor([1.0, 3.0]), base[:2]).tolist() == [0.875, 1.125]
 
 
 def test_it_is_found_by_name_and_can_be_handed_to_another_process() -> None:

@@ -87,6 +87,9 @@ def test_whole_numbers_are_taken_however_they_come(answer, task) -> None:
         (np.zeros((2, 3)), r"torch.float64 of shape \[2, 3\]"),
         (None, "NoneType"),
         ("cat", "str"),
+        (["cat", "owl"], "list of str"),
+        (np.array(["cat", "owl"]), "ndarray of str_"),
+        ([[0], [1, 2]], "list of list"),
     ],
 )
 def test_answers_that_are_no_classes_are_refused(answer, said, task) -> None:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from masil.methods import Lucir, NcFscil, Samples
+from masil.methods import Lucir, NcFscil, Samples, make
 from masil.methods.descent import descend_steadily
 
 TARGET = torch.tensor([3.0, -2.0])
@@ -61,3 +61,56 @@ def test_a_method_at_an_absurd_rate_says_that_it_went_more_slowly(method, task) 
     assert float((method.predict(base) == base.labels).double().mean()) > float(before) - 0.5
     (rate,) = method.remarks()["diverged, so played at a lower rate"].values()
     assert rate < 1e4
+
+
+def test_a_loss_that_draws_is_judged_by_the_same_draws_and_takes_none_from_training() -> None:
+    generator, w, judged, trained = torch.Generator().manual_seed(0), torch.ones(1), [], []
+
+    def loss() -> torch.Tensor:
+        judged.append(torch.rand(1, generator=generator))
+        return w.abs().sum()
+
+    def train(rate: float) -> None:
+        trained.append(torch.rand(1, generator=generator))
+        w.mul_(rate)
+
+    assert descend_steadily([w], train, loss, 4.0, generator) == 1.0
+    assert torch.stack([*judged, *trained]).unique().numel() == 1
+    assert float(torch.rand(1, generator=generator)) != float(trained[0])  # and goes on after training's
+
+
+@pytest.mark.parametrize(
+    ("name", "absurd"),
+    [
+        ("synthesized-features", {"session_lr": 1e6}),
+        ("c-fscil", {"lr": 1e6, "episodes": 0}),
+    ],
+)
+def test_every_session_that_descends_is_watched(name: str, absurd: dict[str, float], task) -> None:
+    method = make(name, **absurd)
+    method.fit(clusters(range(8), 20, 1), task(8, 4))
+    method.learn(clusters(range(8, 12), 5, 2))
+    assert min(method.remarks()["diverged, so played at a lower rate"].values()) < 1e6
+    assert bool(method.scores(clusters(range(12), 3, 3)).isfinite().all())
+
+
+@pytest.mark.parametrize(
+    ("name", "absurd"),
+    [
+        ("idlvq", {"lr": 1e6}),
+        ("mgsvf", {"lr": 1e6}),
+        ("metafscil", {"lr": 1e9, "sequences": 0}),
+        ("topic", {"row_lr": 1e6, "nodes": 10}),
+        ("deepinv", {"gentle": 1e6, "rounds": 2, "each": 2, "epochs": 10}),
+        ("data-free-replay", {"gentle": 1e6, "rounds": 1, "batch": 8, "epochs": 10}),
+    ],
+)
+@pytest.mark.usefixtures("one_thread")
+def test_every_session_that_trains_the_network_is_watched(
+    name: str, absurd: dict[str, float], task, trained_images, trained_backbone
+) -> None:
+    method = make(name, **absurd)
+    method.fit(trained_images(range(5), 8, 1), task(5, 2, backbone=trained_backbone))
+    method.learn(trained_images(range(5, 7), 5, 2))
+    assert min(method.remarks()["diverged, so played at a lower rate"].values()) < 1e6
+    assert bool(method.scores(trained_images(range(7), 3, 3)).isfinite().all())

@@ -64,5 +64,7 @@ def test_without_a_share_the_slow_space_decides_and_it_never_moves(trained_image
     method.learn(shots)
     unit = [functional.normalize(part.activations) for part in (base, shots, tests)]
     means = torch.cat([class_means(unit[0], base.labels), class_means(unit[1], shots.labels, 5)])
-    assert torch.equal(method.predict(tests), torch.cdist(unit[2], means).argmin(1))
+    torch.testing.assert_close(
+        method.scores(tests).square(), torch.cdist(unit[2], means).square(), atol=1e-4, rtol=1e-3
+    )
     assert not torch.equal(method.block.block.conv1.weight, method.slow.block.conv1.weight)

@@ -3,7 +3,9 @@
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional
 
+from masil.methods import make
 from masil.methods.attention import Attention
 from masil.methods.episodes import EpisodeSampler
 
@@ -73,3 +75,14 @@ def test_means_of_an_episode_are_those_of_its_shots() -> None:
     expected = torch.stack([rows[episode.shots[episode.shot_places == place]].mean(0) for place in (0, 1)])
     torch.testing.assert_close(episode.means(rows), expected)
     assert not len(episode.queries)
+
+
+@pytest.mark.parametrize("name", ["fixed-classifier", "synthesized-features", "regularizer", "cec-head", "limit"])
+def test_activations_are_centred_where_the_backbone_was_not_trained_on_the_base_classes(name: str, task, peaks) -> None:
+    smaller = {"cec-head": {"episodes": 0}, "limit": {"epochs": 0}, "synthesized-features": {"generator_steps": 0}}
+    base = peaks(range(6), 10)
+    for adapted in (False, True):
+        method = make(name, **smaller.get(name, {}))
+        method.fit(base, task(6, adapted=adapted))
+        mean = functional.normalize(base.activations).mean(0)
+        torch.testing.assert_close(method.centre, torch.zeros_like(mean) if adapted else mean)

@@ -96,6 +96,17 @@ def test_a_row_says_how_many_descents_diverged(record):
     ]
 
 
+def test_where_a_shared_backbone_stays_as_it_is_the_head_alone_is_the_method_s(record):
+    runs = [
+        record("limit"),
+        record("nc-fscil", extras={"own_base": True}),
+        record("nc-ce", recipe="cifar100-fast+nc-ce"),
+    ]
+    (board,) = leaderboards("cifar100", [*runs, record("teen")])
+    details = {row.label: row.detail for row in board.groups[0].rows}
+    assert details == {"LIMIT": "head only", "NC-FSCIL": "", "NC + CE": "own base session", "TEEN": ""}
+
+
 def test_runs_are_chosen_by_method_and_by_setting(record):
     runs = [record(), record("teen"), record("teen", (50.0, 51.0)), record("teen", protocol="cub200")]
     assert select(runs, methods=["teen"]) == runs[1:]

@@ -3,7 +3,8 @@
 from masil.benchmark.base_sessions import BaseSession, side_by_side, train_all
 from masil.benchmark.cell import Entry
 from masil.benchmark.gather import mean_cosines, parameters_now
-from masil.benchmark.grid import Grid, bench, own_recipe, run
+from masil.benchmark.grid import Grid, bench, run
+from masil.benchmark.plan import left_out, own_recipe
 from masil.benchmark.play import SessionData, SessionResult, play
 from masil.benchmark.provenance import Stamp
 from masil.benchmark.record import (
@@ -28,4 +29,4 @@ from masil.benchmark.reproduce import (
     with_weights,
 )
 from masil.benchmark.run_file import read_run, write_run
-from masil.benchmark.setting import Origin, Setting, prepare
+from masil.benchmark.setting import Origin, Setting, prepare, with_room

@@ -30,6 +30,7 @@ FORMAT = "masil-cell"
 VERSION = 2  # 1 knew neither parameters nor the code that played it
 
 Factory = Callable[..., Method]  # takes the method's parameters
+Parameters = Mapping[str, Any]
 CellKey = tuple[str, int | None]  # method and draw
 Watch = Callable[[SessionResult], None]
 
@@ -138,7 +139,7 @@ class Cell:
             given=plain(self.entry.given),
             draw=draw_record(self.task.protocol, self.draw, played, stamp),
             cosines={split: [list(session.cosines[split]) for session in played] for split in played[-1].cosines},
-            remarks=method.method.remarks(),
+            remarks={**method.method.remarks(), **({"own_base": True} if self.task.own else {})},
         )
 
 
@@ -180,6 +181,7 @@ def cells(
     shape = asdict(setting.protocol)
     method = entry.make(setting.protocol.dataset)
     task = entry.task(setting, method, seed)
+    method.check_task(task)
     shared = {
         "method": entry.name,
         "parameters": plain(method.parameters(task)),

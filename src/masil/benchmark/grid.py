@@ -7,27 +7,26 @@ Each thread plays its cells in a child process, or has a worker of a dask cluste
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
+from traceback import format_exc
 from typing import Any, final
 
 import joblib
 
-from masil.benchmark.base_sessions import BaseSession, train_all
-from masil.benchmark.cell import Cell, CellKey, CellRecord, Entry, Factory, FittedCache, cells, draw_name
+from masil.benchmark.cell import Cell, CellKey, CellRecord, Entry, Factory, FittedCache, Parameters, cells, draw_name
 from masil.benchmark.cluster import Cluster, ClusterLostError, TaskFailedError, children, open_cluster, pack
-from masil.benchmark.gather import RunView, view_folder
+from masil.benchmark.gather import RunView
+from masil.benchmark.plan import refused, settings
 from masil.benchmark.play import DrawData, SessionResult, draw_data, shots_checksum
 from masil.benchmark.provenance import command, own_source
 from masil.benchmark.record import RunRecord
-from masil.benchmark.setting import Draws, Setting, prepare, with_base
+from masil.benchmark.setting import Draws, Setting, prepare
 from masil.errors import InputError, MasilError
 from masil.hardware import usable_cores
-from masil.methods import trains_its_own_base
 from masil.progress import track
-from masil.protocol import Protocol
 from masil.storage import write_bytes
 from masil.training import Recipe
 from masil.training import recipe as find_recipe
@@ -35,7 +34,6 @@ from masil.training import recipe as find_recipe
 LOG = logging.getLogger(__name__)
 
 Watch = Callable[[int | None, SessionResult], None]
-Parameters = Mapping[str, Any]
 Outcome = CellRecord | MasilError
 
 
@@ -67,13 +65,16 @@ def run(
     setting = protocol if isinstance(protocol, Setting) else prepare(protocol)
     entry = method if isinstance(method, Entry) else Entry.of(method, parameters)
     folder = None if out is None else Path(out)
-    made = cells(setting, entry, _shots(setting, draws), seed=seed, command=command(), folder=folder)
-    view = RunView(setting, list(made), folder)
+    shots = _shots(setting, draws)
+    with _in_a_sentence(f"'{entry.name}' cannot be made", folder, entry.name):
+        view = _view(setting, entry, shots, seed=seed, command=command(), folder=folder)
     missing = view.missing
     data, fitted = _data([(view, cell) for cell in missing]), FittedCache()
     for cell in missing:
         told = None if watch is None else partial(watch, cell.draw)
-        view.add(cell, cell.play(data[id(setting), cell.draw], fitted, told))
+        with _in_a_sentence("'{}' failed on {}".format(*_place(cell)), folder, _failure_name(cell)):
+            record = cell.play(data[id(view.setting), cell.draw], fitted, told)
+        view.add(cell, record)
         LOG.info("%s, %s: played.", *_place(cell))
     return view.written or view.write()
 
@@ -110,10 +111,15 @@ def bench(
     # Workers of a cluster may not have methods that stand in a file of their own.
     files = {own_source(entry.factory) for entry in entries if "." not in entry.factory.__module__} - {None}
     with open_cluster(workers, filter(None, files)) if isinstance(workers, str) else nullcontext() as cluster:
-        settings = _settings(setting, entries, usual, folder, jobs=workers if isinstance(workers, int) else None)
-        for entry, its_setting in zip(entries, settings, strict=True):
+        reasons = refused(setting, entries, usual)
+        entries = [entry for entry in entries if entry.name not in reasons]
+        for name, sentence in reasons.items():
+            failed |= {(name, draw): sentence for draw in shots}
+            LOG.warning("'%s' is not played: %s", name, sentence)
+        theirs = settings(setting, entries, usual, folder, jobs=workers if isinstance(workers, int) else None)
+        for entry, its_setting in zip(entries, theirs, strict=True):
             try:
-                views.append(RunView(its_setting, list(cells(its_setting, entry, shots, **shared)), folder))
+                views.append(_view(its_setting, entry, shots, **shared))
             except MasilError:
                 raise
             except Exception as error:  # noqa: BLE001  a method of somebody else's cannot be made: the others can
@@ -124,55 +130,23 @@ def bench(
                 view.add(cell, outcome)
                 LOG.info("%s, %s: played.", *_place(cell))
                 continue
-            file = folder / "failures" / f"{view.entry.name}-{draw_name(cell.draw)}.txt"
-            failed[cell.key] = view.failed[str(cell.draw)] = _sentence(outcome, file)
+            failed[cell.key] = view.failed[str(cell.draw)] = _sentence(outcome, folder, _failure_name(cell))
             view.written = None  # it does not say yet what failed
             LOG.warning("'%s' failed on %s: %s", *_place(cell), failed[cell.key])
     return Grid([view.written or view.write() for view in views if view.known], failed)
 
 
-def own_recipe(method: str | Factory, usual: Recipe, protocol: Protocol, given: Parameters | None = None) -> Recipe:
-    """Give the recipe of a method's base session: the usual one, unless the method trains in a way of its own."""
-    return Entry.of(method, given).make(protocol.dataset).base_session(usual, protocol) or usual
+def _view(setting: Setting, entry: Entry, shots: Mapping[int | None, str], **shared: Any) -> RunView:
+    """Make the run of a method in a setting; one that sees images has their activations of one view."""
+    if setting.views > 1 and entry.make(setting.protocol.dataset).sees == "images":
+        LOG.info("'%s' sees the images, so it has their activations of one view, not of %d.", entry.name, setting.views)
+        setting = setting.single
+    return RunView(setting, list(cells(setting, entry, shots, **shared)), shared["folder"])
 
 
 def _shots(setting: Setting, draws: Draws) -> dict[int | None, str]:
     """Give the checksums of the shots, by draw; they are the same for every method."""
     return {draw: shots_checksum(setting, draw) for draw in setting.draws(draws)}
-
-
-def _settings(
-    setting: Setting, entries: Sequence[Entry], usual: Recipe | None, folder: Path, *, jobs: int | None
-) -> list[Setting]:
-    """Give each method the shared backbone, or one whose base session is trained in its own way."""
-    own = [_own_base(setting, entry, usual, folder) for entry in entries]
-    wanted = {base.folder: base for base in own if base is not None}
-    pairs = [(base, setting.dataset) for base in wanted.values()]
-    settings = {base.folder: with_base(setting, trained) for base, trained in train_all(pairs, setting.device, jobs)}
-    return [setting if base is None else settings[base.folder] for base in own]
-
-
-def _own_base(setting: Setting, entry: Entry, usual: Recipe | None, folder: Path) -> BaseSession | None:
-    """Give the base session that a method trains in its own way; None if it takes the shared one."""
-    if not trains_its_own_base(entry.factory) or _is_its_own(setting, entry):
-        return None
-    if usual is None:
-        LOG.warning(
-            "'%s' trains a base session of its own, but has the shared backbone here: no recipe is given.", entry.name
-        )
-        return None
-    recipe = own_recipe(entry.factory, usual, setting.protocol, entry.given)
-    shared = recipe.method not in (None, entry.name)  # with the method whose base session this is
-    place = folder / f"base-{recipe.method if shared else view_folder(folder, entry).name}"
-    return BaseSession(setting.protocol, recipe, place)
-
-
-def _is_its_own(setting: Setting, entry: Entry) -> bool:
-    """Say whether the shared backbone was trained with the very loss that a method asks for."""
-    if setting.trained is None:
-        return False
-    here = setting.trained.recipe
-    return own_recipe(entry.factory, here, setting.protocol, entry.given).loss == here.loss
 
 
 def _play(
@@ -237,12 +211,30 @@ def _place(cell: Cell) -> tuple[str, str]:
     return cell.entry.name, "the standard shots" if cell.draw is None else f"draw {cell.draw}"
 
 
-def _sentence(failure: MasilError, file: Path) -> str:
-    """Say what went wrong; a traceback, where there is one, goes into a file."""
+def _failure_name(cell: Cell) -> str:
+    return f"{cell.entry.name}-{draw_name(cell.draw)}"
+
+
+def _sentence(failure: MasilError, folder: Path, name: str) -> str:
+    """Say what went wrong; a traceback, where there is one, goes into a file of the folder."""
     if not isinstance(failure, TaskFailedError) or not failure.trace:
         return str(failure)
+    file = folder / "failures" / f"{name}.txt"
     write_bytes(file, failure.trace.encode())
     return f"{failure} (traceback: {file})"
+
+
+@contextmanager
+def _in_a_sentence(what: str, folder: Path | None, name: str) -> Iterator[None]:
+    """Turn an error in somebody's method into a sentence; without a folder, the traceback is in --debug alone."""
+    try:
+        yield
+    except MasilError:
+        raise
+    except Exception as error:
+        failure = TaskFailedError(f"{type(error).__name__}: {error}", format_exc())
+        said = f"{failure} (traceback: with --out or --debug)" if folder is None else _sentence(failure, folder, name)
+        raise TaskFailedError(f"{what}: {said}", failure.trace) from error
 
 
 def _threads(workers: int | str | None) -> int | None:

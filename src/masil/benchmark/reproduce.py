@@ -13,7 +13,8 @@ from typing import Any, final
 
 from masil.benchmark.base_sessions import BaseSession
 from masil.benchmark.cell import Entry
-from masil.benchmark.grid import Grid, bench, own_recipe
+from masil.benchmark.grid import Grid, bench
+from masil.benchmark.plan import own_recipe
 from masil.benchmark.setting import Setting, fields_from
 from masil.data import Dataset, Images
 from masil.errors import StorageError, lookup

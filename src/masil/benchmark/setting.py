@@ -14,7 +14,7 @@ from masil.benchmark.base_sessions import BaseSession
 from masil.data import Dataset, Images, load
 from masil.errors import InputError, lookup
 from masil.protocol import PROTOCOLS, Protocol, sessions
-from masil.training import USUAL, Recipe, Trained, load_trained
+from masil.training import USUAL, FrameLoss, Recipe, Trained, load_trained, make_loss
 from masil.training import recipe as find_recipe
 
 Draws = int | Sequence[int | None] | None  # how many, which, or the standard shots
@@ -58,6 +58,11 @@ class Setting:
                 mean = mean + self.store.get(self.backbone, images, view=view, device=self.device)
             mean = mean / self.views
         return mean
+
+    @cached_property
+    def single(self) -> "Setting":
+        """The setting with one view: what a method makes of images itself is of one, so its activations are, too."""
+        return self if self.views == 1 else replace(self, views=1)
 
     def draws(self, asked: Draws) -> tuple[int | None, ...]:
         """Say which draws are played: 0 … n − 1, or those named; without any the standard shots, else draw 0.
@@ -136,8 +141,16 @@ def prepare(
     if origin.checkpoint is not None and trained.names is not None:
         _refuse_other_classes(trained.names, next(sessions(shape, dataset)).names, Path(origin.checkpoint))
     if plan is not None and origin.folder is not None:
-        source = fields_from(BaseSession(shape, plan, Path(origin.folder)).train(dataset, device))
+        source = fields_from(BaseSession(shape, with_room(plan, shape), Path(origin.folder)).train(dataset, device))
     return Setting(shape, dataset, views=views, device=device, **source)
+
+
+def with_room(recipe: Recipe, protocol: Protocol) -> Recipe:
+    """Give a recipe whose frame has room for every class of a protocol, where it does not say for how many."""
+    loss, classes = make_loss(recipe.loss).to_json(), protocol.classes
+    if loss["name"] != FrameLoss.name or loss["frame_shape"] is None or loss["reserve"] is not None:
+        return recipe
+    return replace(recipe, loss={**loss, "reserve": classes, "embedding": max(loss["embedding"], classes)})
 
 
 def with_base(setting: Setting, trained: Trained) -> Setting:

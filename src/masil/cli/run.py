@@ -103,7 +103,7 @@ def bench(
 
     With --recipe, methods that train a backbone in their own way do so; the others share one.
     """
-    from masil.benchmark import Entry, Origin, prepare
+    from masil.benchmark import Entry, Origin, left_out, prepare
     from masil.benchmark import bench as play_grid
     from masil.data import has_standard_shots
     from masil.methods import METHODS, find_method, trains_its_own_base
@@ -126,8 +126,14 @@ def bench(
     looks = options.count_views(views, flip)
     setting = prepare(shape, origin, dataset=dataset, data=data, download=download, views=looks, device=device)
     _notes(setting, standard=standard)
+    entries = [Entry.of(method, given.get(name), name) for name, method in chosen.items()]
+    if methods == "all":
+        reasons = left_out(setting, entries, plan)
+        entries = [entry for entry in entries if entry.name not in reasons]
+        if reasons:
+            say("\n  ".join([f"Note: 'all' leaves out {', '.join(reasons)}:", *dict.fromkeys(reasons.values())]))
     grid = play_grid(
-        setting, [Entry.of(method, given.get(name), name) for name, method in chosen.items()],
+        setting, entries,
         [None] if standard else 5 if draws is None else draws, out=out, seed=seed, recipe=plan,
         workers=jobs if cluster is None else cluster,
     )  # fmt: skip

@@ -33,6 +33,7 @@ def train(
 ) -> None:
     """Train a backbone on a protocol's base session. If it was stopped, the same command continues."""
 
+    from masil.benchmark import with_room
     from masil.data import load
     from masil.protocol import PROTOCOLS, sessions
     from masil.training import TrainOptions, compact, usual_recipe
@@ -46,6 +47,7 @@ def train(
     plan = options.change_recipe(plan, options.read_parameters(parameters, []).get("recipe", {}))
     if weights is not None:
         plan = replace(plan, weights=weights)
+    plan = with_room(plan, shape)
     base = next(sessions(shape, load(shape.dataset, data, download=download)))
     how = TrainOptions(resume=not fresh, checkpoint_steps=steps, hours=hours)
     train_base(base.train, plan, out, names=base.names, device=device, options=how)

@@ -52,10 +52,14 @@ def offsets(own_scores: Tensor, base: Tensor) -> Tensor:
 
 def own_scores_of_held_out(cosines: Tensor, codes: Tensor, k: int) -> Tensor:
     """Give e [k] from the cosines [n k] of images nothing was learnt from; a class without such gets the mean."""
-    scores = cosines.gather(1, codes[:, None])[:, 0]
+    return mean_by_class(cosines.gather(1, codes[:, None])[:, 0], codes, k)
+
+
+def mean_by_class(values: Tensor, codes: Tensor, k: int) -> Tensor:
+    """Give the mean [k] of each class's values [n]; a class without any gets that of all, 0 where there are none."""
     counts = torch.bincount(codes, minlength=k)
-    sums = torch.zeros(k).index_add_(0, codes, scores)
-    overall = scores.mean() if len(scores) else torch.tensor(0.0)
+    sums = torch.zeros(k).index_add_(0, codes, values)
+    overall = values.mean() if len(values) else torch.tensor(0.0)
     return torch.where(counts > 0, sums / counts.clamp_min(1), overall)
 
 

@@ -69,11 +69,16 @@ def sgdr(gradient: Callable[[Tensor], Tensor], start: Tensor, rate: Tensor) -> T
 
 
 def teen(vectors: Tensor, base: Tensor, weight: float, scale: float = 16.0) -> Tensor:
-    """Draw novel vectors [k d] to the base vectors they resemble: (1−t) p + t softmax(scale · p·Bᵀ) B.
-
-    All are of unit length (Wang et al., NeurIPS 2023).
-    """
+    """Draw novel vectors p [k d], at unit length, to the base vectors they resemble: (1−t) p + t `borrowed`."""
     if not len(base):
         return vectors
     unit = functional.normalize(vectors)
-    return (1 - weight) * unit + weight * torch.softmax(scale * unit @ base.T, 1) @ base
+    return (1 - weight) * unit + weight * borrowed(unit, base, scale)
+
+
+def borrowed(unit: Tensor, base: Tensor, scale: float) -> Tensor:
+    """Give softmax(scale · p·Bᵀ) B for p [k d]: the base vectors B that it resembles, averaged (Wang et al. 2023).
+
+    All are of unit length but what is given; TEEN itself brings that to unit length, too.
+    """
+    return torch.softmax(scale * unit @ base.T, 1) @ base

@@ -16,14 +16,16 @@ import torch
 from torch import Tensor
 
 from masil.errors import InputError, lookup
-from masil.learner import AIMS, Rehearsed, operating_points
+from masil.learner import AIMS, Rehearsed, mean_by_class, offsets, operating_points
 from masil.methods.method import Geometry, LargestScore, Method, Queries, Samples, Task, state
 from masil.methods.tuning import Chooses, rehearsals
 from masil.protocol import hold_out, place_in_class
 
 BALANCE_SUFFIX = "+balance"
-OWN = 0.25  # weight of a class's own expectation beside the mean of its kind
-SHARED = ("citation", "differs", "sees", "trains", "keeps", "needs_total", "published")
+SHARED = (
+    "citation", "differs", "sees", "trains", "keeps", "needs_total", "needs_own_base", "on_shared", "head_only",
+    "published",
+)  # fmt: skip
 FOLDS = 5  # shots of a class that are left out in turn, at most
 
 
@@ -53,6 +55,10 @@ class Balanced(LargestScore):
         """Give those of the method and of the balance."""
         return {**self.method.parameters(task), "aim": self.aim, "strength": self.strength}
 
+    def check_task(self, task: Task) -> None:
+        """Refuse what the method refuses."""
+        self.method.check_task(task)
+
     def fit(self, base: Samples, task: Task) -> None:
         """Take in the base session, find what its classes expect, and how much of that to take off."""
         self.method.fit(base, task)
@@ -72,7 +78,7 @@ class Balanced(LargestScore):
 
     def scores(self, queries: Queries) -> Tensor:
         """Give the method's scores, less the chosen part of what each class expects."""
-        return self._plain(queries) - self.points[self.aim] * offsets(self.expected, self.base)
+        return self._plain(queries) - self.points[self.aim] * self._offsets()
 
     def geometry(self, queries: Queries) -> Geometry | None:
         """Give that of the method."""
@@ -81,6 +87,9 @@ class Balanced(LargestScore):
     def remarks(self) -> dict[str, Any]:
         """Add how much is taken off."""
         return {**self.method.remarks(), "strength of balance": self.points[self.aim]}
+
+    def _offsets(self) -> Tensor:
+        return offsets(self.expected, torch.arange(len(self.expected)) < self.base)
 
     def _plain(self, queries: Queries) -> Tensor:
         scores = self.method.scores(queries)
@@ -94,8 +103,7 @@ class Balanced(LargestScore):
             trial.fit(rehearsal.base, rehearsal.task)
             for shots in rehearsal.sessions:
                 trial.learn(shots)
-            taken = offsets(trial.expected, trial.base)
-            yield Rehearsed(trial._plain(rehearsal.tests), taken, rehearsal.tests.labels, trial.base)
+            yield Rehearsed(trial._plain(rehearsal.tests), trial._offsets(), rehearsal.tests.labels, trial.base)
 
 
 def balanced(method: type[Method]) -> type[Method]:
@@ -113,17 +121,11 @@ def balanced(method: type[Method]) -> type[Method]:
     return final(dataclass(kw_only=True, init=False)(type(f"Balanced{method.__name__}", (Balanced,), about)))
 
 
-def offsets(expected: Tensor, base: int) -> Tensor:
-    """Give half of what each class expects [k]; a single class is uncertain, so it is drawn to the mean of its kind."""
-    kinds = [part for part in (expected[:base], expected[base:]) if len(part)]
-    return torch.cat([torch.lerp(kind.mean(), kind, OWN) for kind in kinds]) / 2
-
-
 def expected_of_held_out(method: Method, base: Samples, task: Task) -> Tensor:
     """Give the mean score [k] that base classes give images that were held out of their base session."""
     held = hold_out(base.labels, task.seed)
     method.fit(base.some(~held), task)
-    return class_mean(own_scores(method, base.some(held)), base.labels[held], base.classes)
+    return mean_by_class(own_scores(method, base.some(held)), base.labels[held], base.classes)
 
 
 def expected_of_shots(method: Method, shots: Samples, known: int, otherwise: float) -> Tensor:
@@ -137,7 +139,7 @@ def expected_of_shots(method: Method, shots: Samples, known: int, otherwise: flo
         taught = copy.deepcopy(method)
         taught.learn(shots.some(fold != number))
         own[fold == number] = own_scores(taught, shots.some(fold == number))
-    return class_mean(own, codes, shots.classes - known)
+    return mean_by_class(own, codes, shots.classes - known)
 
 
 def own_scores(method: Method, samples: Samples) -> Tensor:
@@ -145,10 +147,3 @@ def own_scores(method: Method, samples: Samples) -> Tensor:
     scores = method.scores(samples)
     assert scores is not None
     return scores.gather(1, samples.labels[:, None])[:, 0].float()
-
-
-def class_mean(values: Tensor, labels: Tensor, k: int) -> Tensor:
-    """Give the mean of each class [k], that of all for a class without any."""
-    counts = torch.bincount(labels, minlength=k)
-    sums = torch.zeros(k).index_add_(0, labels, values)
-    return torch.where(counts > 0, sums / counts.clamp_min(1), values.mean() if len(values) else torch.tensor(0.0))

@@ -4,6 +4,7 @@ Hersche et al. (2022). One mean activation is kept for each class. Mode 1 runs i
 layer with bipolar versions of the class vectors; mode 3 nudges the vectors apart and aligns the layer with these.
 """
 
+import copy
 from dataclasses import dataclass
 from typing import final
 
@@ -13,7 +14,7 @@ from torch.nn import functional
 
 from masil.collapse import class_means, drawn_linear
 from masil.errors import InputError
-from masil.methods.descent import take_step
+from masil.methods.descent import Descends, take_step
 from masil.methods.episodes import EpisodeSampler
 from masil.methods.method import Geometry, Keeps, LargestScore, Queries, Samples, Task, state
 
@@ -26,7 +27,7 @@ NUDGES, NUDGE_RATE, STRENGTH = 100, 0.1, 4.0
 
 @final
 @dataclass(kw_only=True)
-class CFscil(LargestScore):
+class CFscil(Descends, LargestScore):
     """Compare tanh of the layer's outputs by the absolute cosine; a session realigns the layer with all classes."""
 
     name = "c-fscil"
@@ -57,7 +58,8 @@ class CFscil(LargestScore):
 
     def fit(self, base: Samples, task: Task) -> None:
         """Meta-learn the layer in episodes of all base classes, then take in their means."""
-        generator = task.generator()
+        self.choose(base, task)
+        generator = self.generator
         d = base.activations.shape[1]
         self.scale = float(base.activations.norm(dim=1).mean().clamp_min(1e-12)) / d**0.5
         self.layer = drawn_linear(d, FEATURES, True, generator)
@@ -96,9 +98,18 @@ class CFscil(LargestScore):
         with torch.no_grad():
             start = self.layer(self.means)
         targets = nudged(start) if self.mode == 3 else start.sign()
-        for _ in range(ALIGNING[self.mode]):
-            cosines = functional.cosine_similarity(self.layer(self.means).tanh(), targets.tanh())
-            take_step(self.optimiser, -cosines.mean())
+        before = copy.deepcopy(self.optimiser.state_dict())  # one for all sessions: it goes on where it was
+
+        def loss() -> Tensor:
+            return 1 - functional.cosine_similarity(self.layer(self.means).tanh(), targets.tanh()).mean()
+
+        def train(rate: float) -> None:
+            self.optimiser.load_state_dict(copy.deepcopy(before))
+            self.optimiser.param_groups[0]["lr"] = rate
+            for _ in range(ALIGNING[self.mode]):
+                take_step(self.optimiser, loss())
+
+        self.steadily([*self.layer.parameters()], train, loss, self.lr)
         self.layer.requires_grad_(False)
         self.vectors = self.layer(self.means)
 

@@ -29,11 +29,7 @@ class Checked:
         room = task.protocol.classes if self.method.needs_total else None
         _check_room(room, known)
         self._check_images(base)
-        if self.method.needs_own_base and not task.own:
-            raise InputError(
-                f"'{self.method.name}' is a way to train the base session; on a shared backbone nothing of it is left "
-                f"but the nearest class mean, 'd-cosine'. Let it train its own: --recipe RECIPE."
-            )
+        self.method.check_task(task)
         self.method.fit(base, task)
         self.known, self.features, self.room = known, base.activations.shape[1], room
 
@@ -51,9 +47,9 @@ class Checked:
         self._check_features(queries.activations)
         self._check_images(queries)
         answer: Any = self.method.predict(queries)
-        labels = torch.as_tensor(answer).cpu() if isinstance(answer, Tensor | np.ndarray | list) else None
+        labels = _as_tensor(answer)
         if labels is None or labels.shape != (len(queries),) or labels.dtype.is_floating_point:
-            given = f"{labels.dtype} of shape {list(labels.shape)}" if labels is not None else type(answer).__name__
+            given = f"{labels.dtype} of shape {list(labels.shape)}" if labels is not None else _described(answer)
             raise InputError(
                 f"`predict` of '{self.method.name}' gave {given}; it must give a whole number for each of the "
                 f"{len(queries)} queries, the class among 0 … {self.known - 1}."
@@ -80,6 +76,20 @@ class Checked:
                 f"'{self.method.name}' trains on images or crops of them, but was given stored activations alone, of "
                 "which nothing can be cropped; give it a data set whose images can be read."
             )
+
+
+def _as_tensor(answer: Any) -> Tensor | None:
+    """Give numbers as a tensor, however they come; None for all else."""
+    try:
+        return torch.as_tensor(answer).cpu() if isinstance(answer, Tensor | np.ndarray | list) else None
+    except (TypeError, ValueError):  # names of classes, say, or lists of different lengths
+        return None
+
+
+def _described(answer: Any) -> str:
+    """Say of what kind an answer is that is no numbers: "list of str"."""
+    first = next(iter(answer), None) if isinstance(answer, np.ndarray | list) else None
+    return type(answer).__name__ + (f" of {type(first).__name__}" if first is not None else "")
 
 
 def _count_new_classes(samples: Samples, known: int) -> int:

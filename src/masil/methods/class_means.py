@@ -44,6 +44,10 @@ class DCosine(ClassMeans):
     name = "d-cosine"
     title = "D-Cosine"
     citation = "Vinyals et al., Matching Networks for One Shot Learning, NeurIPS 2016"
+    differs = (
+        "The original compares an image with every shot, by attention learnt in episodes; as in the decoupled rows of "
+        "the FSCIL tables, a class here is the mean of its activations and nothing is trained in a session."
+    )
 
 
 @final
@@ -70,6 +74,8 @@ class DCosineCentred(ClassMeans):
 @dataclass(kw_only=True)
 class MappedMeans(ClassMeans):
     """Train with a loss of its own: the backbone, where the run may, and otherwise a linear map of its activations."""
+
+    head_only = True
 
     g: LinearFeatures = state()
 

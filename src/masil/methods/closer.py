@@ -62,6 +62,7 @@ class Closer(ClassMeans):
         "The base session has the usual recipe's epochs and augmentation, and further views are crops of augmented "
         "images. On a shared backbone nothing of it is left but D-Cosine."
     )
+    on_shared = "D-Cosine"
     published: ClassVar[Published] = {"miniimagenet": {"closer": 0.5}, "cub200": {"spread": 0.01, "closer": 1.5}}
 
     spread: float = 0.1

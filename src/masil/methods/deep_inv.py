@@ -92,7 +92,11 @@ class DeepInv(StageMethod):
         """Say how many images were made, and how many the network takes for what they were meant to be."""
         with torch.no_grad():
             right = self.net.logits(self.made).argmax(1) == self.made_labels
-        return {"made_images": len(right), "made_recognised": round(float(right.float().mean()), 4)}
+        return {
+            **super().remarks(),
+            "made_images": len(right),
+            "made_recognised": round(float(right.float().mean()), 4),
+        }
 
     def _make(self, first: int) -> None:
         """Make images of the classes from `first` on; where they are few, others of old classes help the statistics."""

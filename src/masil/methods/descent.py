@@ -77,17 +77,26 @@ def descend_steadily(
 ) -> float:
     """Train, and where the loss has grown or is no number, put all back and train at half the rate.
 
-    Give the rate that held; 0, and nothing learnt, if none did.
+    Give the rate that held; 0, and nothing learnt, if none did. A loss that draws random numbers draws the same ones
+    before and after, and none of those that training draws.
     """
     kept, state_before = [tensor.detach().clone() for tensor in learnt], generator.get_state()
-    with torch.no_grad():
-        before = float(loss())
+
+    def judged() -> float:
+        state_now = generator.get_state()
+        generator.set_state(state_before)
+        with torch.no_grad():
+            value = float(loss())
+        generator.set_state(state_now)
+        return value
+
+    before = judged()
     for _ in range(TRIES):
         train(rate)
+        after = judged()
+        if math.isfinite(after) and after <= GROWTH * max(before, 1e-3):
+            return rate
         with torch.no_grad():
-            after = float(loss())
-            if math.isfinite(after) and after <= GROWTH * max(before, 1e-3):
-                return rate
             for tensor, value in zip(learnt, kept, strict=True):
                 tensor.copy_(value)
         generator.set_state(state_before)

@@ -93,6 +93,7 @@ class Fact(MappedMeans):
         "middle of a network is at hand, a linear map is trained with mixed activations."
     )
     needs_total = True
+    on_shared = "a linear map (its idea is the training)"
     published: ClassVar[Published] = {"cifar100": {"balance": 0.001}}
 
     balance: float = 0.01

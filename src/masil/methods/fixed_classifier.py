@@ -23,9 +23,10 @@ STEPS, BATCH = 100, 64  # of a session
 @final
 @dataclass(kw_only=True)
 class FixedClassifier(Descends, Centred, NearestVector):
-    """Minimise cross-entropy of W M x over M, W a simplex [K K−1] of all K classes, x centred activations.
+    """Minimise cross-entropy of W M x over M, W a simplex [K K−1] of all K classes, x activations of one length.
 
-    In the base session the loss is convex, so its minimum is found; in a session M is fine-tuned on shots and means.
+    They are centred where the backbone was not trained on the base classes. In the base session the loss is convex, so
+    its minimum is found; in a session M is fine-tuned on shots and means.
     """
 
     name = "fixed-classifier"
@@ -50,7 +51,7 @@ class FixedClassifier(Descends, Centred, NearestVector):
         self.choose(base, task)
         total, labels = task.protocol.classes, base.labels
         self.vectors = vectors = simplex_etf(total, total - 1, self.generator)
-        self.find_centre(base)
+        self.find_centre(base, centred=not task.adapted)
         x = self.prepared(base.activations)
         M = torch.zeros(x.shape[1], total - 1)
         minimise_convex(M, lambda: functional.cross_entropy(x @ M @ vectors.T, labels) + DECAY / 2 * M.square().sum())
@@ -77,5 +78,5 @@ class FixedClassifier(Descends, Centred, NearestVector):
         return functional.normalize(self.embed(queries)), self.vectors[: len(self.memory)]
 
     def prepared(self, activations: Tensor) -> Tensor:
-        """Give centred activations of one length."""
+        """Give activations of one length, centred where they are."""
         return SCALE * super().prepared(activations)

@@ -15,7 +15,6 @@ from torch import Tensor
 from torch.nn import functional
 
 from masil.collapse import class_means
-from masil.methods.descent import Descends
 from masil.methods.eeil import distillation
 from masil.methods.method import Keeps, Published, Queries, Samples, Task, state
 from masil.methods.network import BlockMethod
@@ -26,7 +25,7 @@ SPREAD = 0.001  # deviation of a new class's first weights
 
 
 @dataclass(kw_only=True)
-class InTables(Descends, BlockMethod):
+class InTables(BlockMethod):
     """Train the last block and the classifier on the shots; base images that are kept must be answered as before."""
 
     citation = "Tao et al., Few-Shot Class-Incremental Learning, CVPR 2020"
@@ -54,8 +53,7 @@ class InTables(Descends, BlockMethod):
 
     def fit(self, base: Samples, task: Task) -> None:
         """Take over the classifier of the base session, or the class means, and choose the images that are kept."""
-        self.choose(base, task)
-        self.take_network(task)
+        self.take_network(base, task)
         unit = functional.normalize(base.activations)
         trained = task.trained
         known = trained.class_vectors if trained is not None and trained.projection is None else None

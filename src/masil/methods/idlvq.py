@@ -68,7 +68,7 @@ class Idlvq(BlockMethod):
 
     def fit(self, base: Samples, task: Task) -> None:
         """Take the references that were learnt, or the class means, and the image nearest to each."""
-        self.take_network(task)
+        self.take_network(base, task)
         self.exemplars = torch.empty(0, self.frozen.network.features)
         unit = functional.normalize(base.activations.float())
         learnt = task.own_vectors
@@ -89,7 +89,7 @@ class Idlvq(BlockMethod):
             drift = (functional.normalize(self.block(self.exemplars)) - before).square().sum(1).mean()
             return (margin_losses(squares, labels, margin) + self.intra * own).mean() + self.forgetting * drift
 
-        self.fine_tune([*self.block.parameters(), new], loss, len(x), steps=self.steps, lr=self.lr)
+        self.fine_tune_steadily([*self.block.parameters(), new], loss, len(x), steps=self.steps, lr=self.lr)
         drift = self.unit_features(self.exemplars) - before
         self.references = torch.cat([self.references + drift, new.detach()])
         self._keep(shots, self.unit_features(x), known)

@@ -26,6 +26,11 @@ class MasilMethod(Method):
     name = "masil"
     title = "MASIL (this package)"
     citation = MASIL
+    differs = (
+        "The paper's own pipeline is `masil-as-written`. Here a frozen backbone is whitened in closed form, base "
+        "classes are mean embeddings, not vertices of a simplex, concepts are a prior of a novel class's mean, and no "
+        "session trains anything; scores of base and novel classes are balanced."
+    )
     keeps = Keeps.MEANS | Keeps.WEIGHTS
     chosen: Mapping[str, Any] = field(init=False, repr=False)
     learner: Masil = state()

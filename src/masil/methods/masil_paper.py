@@ -27,7 +27,7 @@ from masil.methods.descent import take_step
 from masil.methods.method import Geometry, Keeps, LargestScore, Published, Queries, Samples, Task, state
 from masil.methods.nc_fscil import MASIL, NcFscil
 from masil.protocol import Protocol, first_of_each
-from masil.training import Recipe, Schedule, Trained, shuffled_batches
+from masil.training import Recipe, Schedule, shuffled_batches
 
 SGDR = Schedule(shape="cosine", warmup=0.0, cycles=3)  # each cycle twice as long as the one before
 BANK: Published = {"cub200": {"concepts": 72, "side": 64}}
@@ -85,7 +85,9 @@ class _Induced(LargestScore):
 
     def fit(self, base: Samples, task: Task) -> None:
         """Take the simplex and the classifier's first layer from the base session; factorise crops into concepts."""
-        trained = self._trained_on_simplex(task)
+        self.check_task(task)
+        trained = task.trained
+        assert trained is not None
         assert trained.projection is not None
         self.g = copy.deepcopy(trained.projection)
         self.base = len(trained.class_vectors)
@@ -131,11 +133,12 @@ class _Induced(LargestScore):
             else {},
         }
 
-    def _trained_on_simplex(self, task: Task) -> Trained:
-        """Give the base session, or refuse one of another objective."""
+    def check_task(self, task: Task) -> None:
+        """Refuse a base session of another objective, too."""
+        super().check_task(task)
+        if task.own:
+            return
         trained = task.trained
-        if task.own and trained is not None and trained.projection is not None and trained.frame is not None:
-            return trained
         origin = "has no base session of its own"
         if trained is not None:
             loss = trained.recipe.loss

@@ -66,7 +66,7 @@ class MetaFscil(BlockMethod, NearestVector):
 
     def fit(self, base: Samples, task: Task) -> None:
         """Learn where sessions start, then take the means of the base classes."""
-        self.take_network(task)
+        self.take_network(base, task)
         self.gate = Gate(base.activations.shape[1], self.generator).requires_grad_(False)
         x = self.entering(base)
         sampler = EpisodeSampler(base.labels, self.generator)
@@ -80,10 +80,21 @@ class MetaFscil(BlockMethod, NearestVector):
 
     def learn(self, shots: Samples) -> None:
         """Run the inner loop on the shots."""
-        weights, self.vectors = self.adapt(self._weights(), self.vectors, shots.labels, self.entering(shots))
-        self.block.load_state_dict(weights, strict=False)
+        x, labels, old = self.entering(shots), shots.labels, self.vectors
+        rows = torch.cat([old, class_means(functional.normalize(self._embed(x)), labels, len(old))])
 
-    def adapt(self, weights: Weights, rows: Tensor, labels: Tensor, x: Tensor) -> tuple[Weights, Tensor]:
+        def train(rate: float) -> None:
+            weights, learnt = self.adapt(self._weights(), old, labels, x, rate)
+            self.block.load_state_dict(weights, strict=False)
+            rows.copy_(learnt)
+
+        def loss() -> Tensor:
+            return cosine_cross_entropy(self._embed(x), rows, labels)
+
+        self.steadily([*self.block.parameters(), rows], train, loss, self.lr)
+        self.vectors = rows
+
+    def adapt(self, weights: Weights, rows: Tensor, labels: Tensor, x: Tensor, lr: float) -> tuple[Weights, Tensor]:
         """Learn classes that come after those of `rows`: new rows alone at first, then the block and all rows.
 
         Nothing that is given is changed, and the gate stays as it is.
@@ -101,8 +112,8 @@ class MetaFscil(BlockMethod, NearestVector):
             rows.requires_grad_()
             loss = cosine_cross_entropy(self.features(learnt, x), rows, labels)
             *slopes, slope = torch.autograd.grad(loss, [*learnt.values(), rows])
-            weights = {name: (learnt[name] - self.lr * own).detach() for name, own in zip(learnt, slopes, strict=True)}
-            rows = (rows - self.lr * slope).detach()
+            weights = {name: (learnt[name] - lr * own).detach() for name, own in zip(learnt, slopes, strict=True)}
+            rows = (rows - lr * slope).detach()
         return weights, rows
 
     def features(self, weights: Weights, x: Tensor) -> Tensor:
@@ -128,7 +139,7 @@ class MetaFscil(BlockMethod, NearestVector):
         with torch.no_grad():
             rows = class_means(functional.normalize(self.features(weights, x[first.shots])), first.shot_places)
         for number, session in enumerate(sessions[1:], start=2):
-            weights, rows = self.adapt(weights, rows, session.shot_places + len(rows), x[session.shots])
+            weights, rows = self.adapt(weights, rows, session.shot_places + len(rows), x[session.shots], self.lr)
             asked, truth = all_questions(sessions[:number])
             learnt = {name: weight.requires_grad_() for name, weight in weights.items()}
             self.gate.requires_grad_(True)

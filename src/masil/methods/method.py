@@ -15,6 +15,7 @@ from torch.nn import functional
 from masil.backbones import Backbone
 from masil.collapse import class_means
 from masil.data import Images
+from masil.errors import InputError
 from masil.protocol import Protocol
 from masil.training import Recipe, Trained
 
@@ -129,6 +130,8 @@ class Method(ABC):
     keeps: ClassVar[Keeps] = Keeps.MEANS
     needs_total: ClassVar[bool] = False  # must know in advance how many classes will ever come
     needs_own_base: ClassVar[bool] = False  # it is its base session: of a shared backbone it would make nothing new
+    on_shared: ClassVar[str] = ""  # what of it is left on a shared backbone, where 'all' leaves it out
+    head_only: ClassVar[bool] = False  # whether on a shared backbone it trains what stands on that alone
     published: ClassVar[Published] = {}  # parameters that its authors give for a data set
 
     @classmethod
@@ -147,6 +150,14 @@ class Method(ABC):
         `Recipe.trained_by`. The run trains it, once for all draws.
         """
         return None
+
+    def check_task(self, task: Task) -> None:
+        """Refuse a task that cannot be played, in a sentence; a run asks before anything is made for it."""
+        if self.needs_own_base and not task.own:
+            raise InputError(
+                f"'{self.name}' is a way to train the base session; on a shared backbone nothing of it is left but the "
+                "nearest class mean, 'd-cosine'. Let it train its own: --recipe RECIPE."
+            )
 
     @abstractmethod
     def fit(self, base: Samples, task: Task) -> None:

@@ -49,7 +49,7 @@ class MgSvF(BlockMethod):
 
     def fit(self, base: Samples, task: Task) -> None:
         """Let both spaces be that of the backbone, and average each class in them."""
-        self.take_network(task)
+        self.take_network(base, task)
         self.device = resolve_device(task.device)
         self.slow, self.block = self.block.to(self.device), copy.deepcopy(self.block)
         unit = functional.normalize(base.activations.float())
@@ -70,7 +70,7 @@ class MgSvF(BlockMethod):
             held = self.fading ** torch.arange(self.groups, device=self.device) @ changes
             return functional.cross_entropy(self.scale * unit @ vectors.T, labels) + self.weight * held
 
-        self.fine_tune(self.block.parameters(), loss, len(entering), steps=self.epochs, lr=self.lr)
+        self.fine_tune_steadily([*self.block.parameters()], loss, len(entering), steps=self.epochs, lr=self.lr)
         self.means = torch.cat([self.means, class_means(self.embed(shots), shots.labels, known)])
 
     def scores(self, queries: Queries) -> Tensor:

@@ -7,7 +7,7 @@ batch norms keep their statistics: a few shots would ruin them.
 
 import copy
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -18,8 +18,8 @@ from torch.nn import functional
 from masil.backbones import ActivationStore, Backbone
 from masil.data import Images
 from masil.errors import InputError
-from masil.methods.descent import take_step
-from masil.methods.method import LargestScore, Queries, Task, state
+from masil.methods.descent import Descends, take_step
+from masil.methods.method import LargestScore, Queries, Samples, Task, state
 from masil.training import shuffled_batches
 
 CHUNK = 512  # rows run through the block at once
@@ -191,7 +191,7 @@ class FrozenPart:
 
 
 @dataclass(kw_only=True)
-class BlockMethod(LargestScore):
+class BlockMethod(Descends, LargestScore):
     """A method whose sessions train a network's last block, on stored inputs of that block."""
 
     sees = "images"
@@ -199,11 +199,15 @@ class BlockMethod(LargestScore):
 
     frozen: FrozenPart = state()
     block: LastBlock = state()
-    generator: torch.Generator = state()
 
-    def take_network(self, task: Task) -> None:
-        """Cut the task's network before its last block, and copy that; `fit` calls it first."""
-        self.generator = task.generator()
+    def check_task(self, task: Task) -> None:
+        """Refuse a backbone without residual blocks, too."""
+        super().check_task(task)
+        last_stage(task.network)
+
+    def take_network(self, base: Samples, task: Task) -> None:
+        """Choose what is open, cut the task's network before its last block, and copy that; `fit` calls it first."""
+        self.choose(base, task)
         self.frozen = FrozenPart(task.network, task.device)
         self.block = LastBlock(task.network, self.frozen.network.shape).requires_grad_(False)
 
@@ -225,3 +229,13 @@ class BlockMethod(LargestScore):
             take_step(optimiser, loss(chosen))
         for parameter in parameters:
             parameter.requires_grad_(False)
+
+    def fine_tune_steadily(
+        self, learnt: Sequence[Tensor], loss: Callable[[Tensor], Tensor], rows: int, *, steps: int, lr: float
+    ) -> None:
+        """Fine-tune at a rate at which the loss of all rows does not grow."""
+
+        def train(rate: float) -> None:
+            self.fine_tune(learnt, loss, rows, steps=steps, lr=rate)
+
+        self.steadily(learnt, train, lambda: loss(torch.arange(rows)), lr)

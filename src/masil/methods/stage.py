@@ -14,7 +14,7 @@ from masil.backbones import Backbone
 from masil.collapse import class_means
 from masil.data import Images
 from masil.hardware import resolve_device
-from masil.methods.descent import take_step
+from masil.methods.descent import Descends, take_step
 from masil.methods.method import Keeps, LargestScore, Queries, Samples, Task, state
 from masil.methods.network import CHUNK, FrozenPart, LastBlock, UpToLastBlock, last_stage
 
@@ -74,7 +74,7 @@ class StageNetwork:
 
 
 @dataclass(kw_only=True)
-class StageMethod(LargestScore):
+class StageMethod(Descends, LargestScore):
     """A method that keeps a network and no images; its sessions train the last stage and the rows."""
 
     sees = "images"
@@ -86,11 +86,15 @@ class StageMethod(LargestScore):
     lr: float = 0.1  # of new rows
     gentle: float = 1e-4  # of old rows and the last stage
     net: StageNetwork = state()
-    generator: torch.Generator = state()
+
+    def check_task(self, task: Task) -> None:
+        """Refuse a backbone without residual blocks, too."""
+        super().check_task(task)
+        last_stage(task.network)
 
     def fit(self, base: Samples, task: Task) -> None:
         """Take the network, with the rows that its base session learnt or else the class means."""
-        self.generator = task.generator()
+        self.choose(base, task)
         rows = class_means(functional.normalize(base.activations.float()), base.labels)
         learnt = task.trained
         if learnt and learnt.recipe.method is None and learnt.projection is None and learnt.frame is None:
@@ -107,12 +111,20 @@ class StageMethod(LargestScore):
         added = (2 * torch.rand(shots.classes - k, d, generator=self.generator) - 1) / d**0.5
         old, added = net.rows.clone().requires_grad_(), added.to(net.device).requires_grad_()
         stage = list(net.stage.requires_grad_(True).parameters())
-        groups = [{"params": [added], "lr": self.lr}, {"params": [*stage, old], "lr": self.gentle}]
-        optimiser = torch.optim.SGD(groups, momentum=MOMENTUM, weight_decay=DECAY, nesterov=True)
-        rates = torch.optim.lr_scheduler.MultiStepLR(optimiser, [int(share * self.epochs) for share in HALVED], 0.5)
-        for _ in range(self.epochs):
+
+        def whole_loss() -> Tensor:
             net.rows = torch.cat([old, added])
-            take_step(optimiser, loss(), rates)
+            return loss()
+
+        def train(rate: float) -> None:
+            gentle = self.gentle * (rate / self.lr if self.lr else 1)
+            groups = [{"params": [added], "lr": rate}, {"params": [*stage, old], "lr": gentle}]
+            optimiser = torch.optim.SGD(groups, momentum=MOMENTUM, weight_decay=DECAY, nesterov=True)
+            rates = torch.optim.lr_scheduler.MultiStepLR(optimiser, [int(share * self.epochs) for share in HALVED], 0.5)
+            for _ in range(self.epochs):
+                take_step(optimiser, whole_loss(), rates)
+
+        self.steadily([added, *stage, old], train, whole_loss, self.lr)
         net.rows = torch.cat([old, added]).detach()
         net.stage.requires_grad_(False)
 

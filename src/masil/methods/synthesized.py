@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from masil.collapse import class_means, cosine_cross_entropy, drawn_linear
 from masil.errors import InputError
-from masil.methods.descent import take_step
+from masil.methods.descent import Descends, take_step
 from masil.methods.method import Centred, Keeps, NearestVector, Queries, Samples, Task, state
 from masil.training import minimise_by_sgd
 
@@ -93,7 +93,7 @@ class Autoencoder(nn.Module):
 
 @final
 @dataclass(kw_only=True)
-class SynthesizedFeatures(Centred, NearestVector):
+class SynthesizedFeatures(Descends, Centred, NearestVector):
     """Compare z(x) with class codes; a session tunes the maps on shots and on synthesized features of all classes."""
 
     name = "synthesized-features"
@@ -124,7 +124,6 @@ class SynthesizedFeatures(Centred, NearestVector):
     model: Subspaces = state()
     autoencoder: Autoencoder = state()
     shifts: Tensor = state()  # [k d], what is added to decoded features of a class: 0 for base classes
-    generator: torch.Generator = state()
 
     def __post_init__(self) -> None:
         if self.subspaces < 1 or self.rank < 1:
@@ -132,8 +131,8 @@ class SynthesizedFeatures(Centred, NearestVector):
 
     def fit(self, base: Samples, task: Task) -> None:
         """Find the subspaces, train their maps by cross-entropy, and then the autoencoder."""
-        self.generator = task.generator()
-        self.find_centre(base)
+        self.choose(base, task)
+        self.find_centre(base, centred=not task.adapted)
         x, labels = self.prepared(base.activations), base.labels
         means = class_means(x, labels)
         self.to_codes = torch.linalg.svd(x, full_matrices=False)[2][: self.codes].T
@@ -170,10 +169,14 @@ class SynthesizedFeatures(Centred, NearestVector):
             kept = functional.kl_div(says.log_softmax(1), said.log_softmax(1), reduction="batchmean", log_target=True)
             return cosine_cross_entropy(z, self.vectors, labels[chosen], self.scale) + self.distillation * kept
 
-        minimise_by_sgd(
-            self.model.parameters(), loss, len(rows),
-            steps=self.session_steps, batch=BATCH, rate=self.session_lr, generator=self.generator,
-        )  # fmt: skip
+        learnt = [*self.model.parameters()]
+
+        def train(rate: float) -> None:
+            minimise_by_sgd(
+                learnt, loss, len(rows), steps=self.session_steps, batch=BATCH, rate=rate, generator=self.generator
+            )
+
+        self.steadily(learnt, train, lambda: loss(torch.arange(len(rows))), self.session_lr)
 
     def synthesize(self, each: int) -> tuple[Tensor, Tensor]:
         """Make so many features of each class taught so far; give them with their labels."""

@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from masil.collapse import class_means
 from masil.errors import InputError
+from masil.learner import borrowed
 from masil.methods.class_means import ClassMeans
 from masil.methods.method import Published, Samples, Task, state
 from masil.methods.tuning import Chooses
@@ -39,9 +40,9 @@ class _Teen(Chooses, ClassMeans):
     def learn(self, shots: Samples) -> None:
         """Append calibrated means."""
         means = functional.normalize(class_means(shots.activations, shots.labels, len(self.vectors)))
-        borrowed = torch.softmax(self.value("temperature") * means @ self.base.T, 1) @ self.base
+        drawn = functional.normalize(borrowed(means, self.base, self.value("temperature")))
         a = self.value("a")
-        self.vectors = torch.cat([self.vectors, (1 - a) * means + a * functional.normalize(borrowed)])
+        self.vectors = torch.cat([self.vectors, (1 - a) * means + a * drawn])
 
 
 @final

@@ -11,7 +11,6 @@ from masil.collapse import class_means
 from masil.methods.descent import take_step
 from masil.methods.method import Keeps, Published, Queries, Samples, Task, state
 from masil.methods.network import BlockMethod
-from masil.methods.tuning import Chooses
 from masil.protocol import Protocol
 from masil.training import BaseLoss, Recipe
 
@@ -78,7 +77,7 @@ class NeuralGas:
 
 @final
 @dataclass(kw_only=True)
-class Topic(Chooses, BlockMethod):
+class Topic(BlockMethod):
     """Train the last block on the shots, while images of the base session's nodes keep the features they had.
 
     The loss of a session is the cross-entropy over all classes, in which rows of earlier sessions are constants;
@@ -126,8 +125,7 @@ class Topic(Chooses, BlockMethod):
 
     def fit(self, base: Samples, task: Task) -> None:
         """Spread the gas over the base features, and keep the image nearest to each node among its own class."""
-        self.choose(base, task)
-        self.take_network(task)
+        self.take_network(base, task)
         f = functional.normalize(base.activations.float())
         self.centre = f.mean(0) * (not task.own)
         means = SCALE * functional.normalize(class_means(self._centred(f), base.labels))
@@ -144,24 +142,32 @@ class Topic(Chooses, BlockMethod):
         nodes = class_means(f, labels, known)
         new = 0.001 * torch.randn(nodes.shape, generator=self.generator)
         neighbours = [self.gas.nodes[self.gas.near(node)] for node in nodes]
-        moves = self.lr > 0
-        held = torch.zeros(())
-        self.block.requires_grad_(moves)
-        rates = [([new], self.value("row_lr")), ([nodes], self.node_lr)]
+        row_lr, moves = self.value("row_lr"), self.lr > 0
+        rates = [([new], row_lr), ([nodes], self.node_lr)]
         if moves:
             rates.append(([*self.block.parameters()], self.lr))
-        groups = [{"params": [weight.requires_grad_() for weight in part], "lr": lr} for part, lr in rates]
-        optimiser = torch.optim.SGD(groups, momentum=0.9, nesterov=True, weight_decay=5e-4)
-        rate = torch.optim.lr_scheduler.MultiStepLR(optimiser, [round(0.87 * self.epochs)])
-        for _ in range(self.epochs):
+
+        def loss() -> Tensor:
+            now, held = f, torch.zeros(())
             if moves:
-                f = functional.normalize(self.block(x))
+                now = functional.normalize(self.block(x))
                 held = (functional.normalize(self.block(self.anchors)) - before).square().mean()
-            centred = self._centred(f)
+            centred = self._centred(now)
             logits = torch.cat([(centred @ self.rows.T).detach(), centred @ new.T], 1)
-            drawn = 0.5 * (f - nodes[labels - known]).square().sum(1).mean()
-            loss = functional.cross_entropy(logits, labels) + self.anchor * held + self.pull * drawn
-            take_step(optimiser, loss + self.push * lacking_margin(nodes, neighbours), rate)
+            drawn = 0.5 * (now - nodes[labels - known]).square().sum(1).mean()
+            named = functional.cross_entropy(logits, labels)
+            return named + self.anchor * held + self.pull * drawn + self.push * lacking_margin(nodes, neighbours)
+
+        def train(rate: float) -> None:
+            groups = [
+                {"params": [weight.requires_grad_() for weight in part], "lr": lr * rate / row_lr} for part, lr in rates
+            ]
+            optimiser = torch.optim.SGD(groups, momentum=0.9, nesterov=True, weight_decay=5e-4)
+            schedule = torch.optim.lr_scheduler.MultiStepLR(optimiser, [round(0.87 * self.epochs)])
+            for _ in range(self.epochs):
+                take_step(optimiser, loss(), schedule)
+
+        self.steadily([weight for part, _ in rates for weight in part], train, loss, row_lr)
         self.block.requires_grad_(False)
         self.rows = torch.cat([self.rows, new.detach()])
 

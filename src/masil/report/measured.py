@@ -73,7 +73,10 @@ def detail_of(record: RunRecord) -> str:
 def remark_on(record: RunRecord) -> str:
     """Say what a reader of a run's row must know: whose base session, what was chosen, what diverged or is missing."""
     own_base = base_of(record) != _base(record, record.recipe)
-    return ", ".join(filter(None, ["own base session" if own_base else "", _particulars(record)]))
+    method = known_method(record.method)
+    shared = method is not None and method.head_only and not (own_base or record.extras.get("own_base"))
+    base = "own base session" if own_base else "head only" if shared else ""
+    return ", ".join(filter(None, [base, _particulars(record)]))
 
 
 def _particulars(record: RunRecord) -> str:
