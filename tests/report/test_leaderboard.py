@@ -87,7 +87,7 @@ def test_every_base_session_has_a_table_that_says_its_budget_and_what_waits(reco
 def test_a_row_says_how_many_descents_diverged(record):
     lowered = {"2": 0.125, "7": 0.125}
     two = record(lasts=(54.0, 55.0), extras={"diverged_by_draw": [lowered, {"3": 0.0}]})
-    old = record("nc-fscil", extras={"diverged, so played at a lower rate": lowered})
+    old = record("nc-fscil", extras={"own_base": True, "diverged, so played at a lower rate": lowered})
     remarks = [leaderboards("cifar100", [run])[0].groups[0].rows[0].detail for run in (two, old, record())]
     assert remarks == [
         "3 descents diverged in 2 draws, played again at a lower rate, 1 of them in vain",
