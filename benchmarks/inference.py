@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from masil.backbones import Backbone, Engine, create, open_engine, stream
-from masil.data import Images, file_images
+from masil.data import Images, data_root, file_images
 from masil.hardware import cpu_model, usable_cores
 from masil.storage import write_json
 
@@ -107,7 +107,7 @@ def pictures(folder: Path, n: int) -> Images:
 
 
 def main() -> None:
-    data = Path(os.environ.get("MASIL_DATA", "."))
+    data = data_root()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, default=data / "CUB_200_2011" / "images", help="image files to read")
     parser.add_argument("--images", type=int, default=512)

@@ -27,7 +27,7 @@ from PIL import Image
 
 from inference import in_turn, machine, without_files
 from masil.backbones import open_engine
-from masil.data import Images, file_images
+from masil.data import Images, data_root, file_images
 from masil.hardware import cpu_model, usable_cores
 from masil.learner import Masil
 from masil.storage import write_json
@@ -119,7 +119,7 @@ def files_of(folder: Path, n: int) -> Images:
 
 
 def main() -> None:
-    data = Path(os.environ.get("MASIL_DATA", "."))
+    data = data_root()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, default=data / "CUB_200_2011" / "images", help="JPEG files to read")
     parser.add_argument("--images", type=int, default=1024)

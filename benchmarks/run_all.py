@@ -1,12 +1,15 @@
-"""Every benchmark at a small size, and one page with their ratios: python benchmarks/run_all.py [--out FILE]
+"""Every benchmark of speed at a small size, and one page: python benchmarks/run_all.py [--out FILE] [--against FILE]
 
-Made for seeing a regression at a glance, in under ten minutes on a quiet machine. The sizes are not those of
-docs/benchmarks.md, so compare a page with another page. Ratios are of times of one run: a busy machine disturbs them
-less than it does times, and the page says how busy it was. What cannot be played is named with the reason.
+Made for seeing a regression at a glance, in at most ten minutes (--minutes), of which each benchmark has its share. The
+sizes are not those of docs/benchmarks.md, so compare a page with another page: its figures are beside it as JSON, and
+--against marks what has become worse than there by more than a factor (--factor). Ratios are of times of one run: a
+busy machine disturbs them less than it does times, and the page says how busy it was. What cannot be played is named
+with the reason.
 """
 
 import argparse
 import json
+import math
 import os
 import signal
 import subprocess
@@ -14,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,8 +25,10 @@ from typing import Any
 
 from masil import __version__
 from masil.hardware import cpu_model, torch_version, usable_cores
+from masil.storage import write_json
 
 HERE = Path(__file__).parent
+LEFT_OUT = "defaults.py, ladder.py, recipes.py and retrain.py, which study what is learnt and not how fast, for hours."
 Found = Mapping[str, Any]
 
 
@@ -39,13 +45,19 @@ class Ratio:
         sign, bound = self.goal.split()
         return value >= float(bound) if sign == ">=" else value <= float(bound)
 
+    def worsened(self, value: float, before: float) -> float:
+        """Give the factor by which it is worse than before, below 1 where it is better."""
+        small, large = (value, before) if self.goal.startswith(">=") else (before, value)
+        return 1.0 if small == large else large / small if small > 0 else math.inf
+
 
 @dataclass(frozen=True)
 class Benchmark:
-    """How a script is called at a small size, and which ratios it gives."""
+    """How a script is called at a small size, its share of the time, and which ratios it gives."""
 
     script: str
     arguments: str
+    seconds: float  # of ten minutes; all together are 600
     option: str = "--json"  # that names the file to write; "" where there is none
     ratios: tuple[Ratio, ...] = ()
 
@@ -56,7 +68,7 @@ def _times(kind: str, peer: str) -> Callable[[Found], float]:
 
 BENCHMARKS = (
     Benchmark(
-        "concepts.py", "--rows 4000 --iterations 50 --only scikit scipy --limits --busy", "--out", (
+        "concepts.py", "--rows 4000 --iterations 50 --only scikit scipy --limits --busy", 80, "--out", (
             Ratio("NNLS, × as fast as scipy", _times("nnls", "scipy, row by row"), ">= 10"),
             Ratio("NNLS, × as fast as scikit-learn", _times("nnls", "scikit-learn, transform"), ">= 10"),
             Ratio("NMF, × as fast as scikit-learn", _times("nmf", "scikit-learn, cd"), ">= 3"),
@@ -68,14 +80,20 @@ BENCHMARKS = (
         ),
     ),
     Benchmark(
-        "learner.py", "--rounds 5 --rows 8000", "--out", (
+        "concepts.py", "--data cifar100 --skip nnls --only scikit-learn,", 100, "--out", (
+            Ratio("NMF of 30,000 crops, × as fast as scikit-learn", _times("nmf", "scikit-learn, cd"), ">= 20"),
+        ),
+    ),
+    Benchmark(
+        "learner.py", "--rounds 5 --rows 8000", 100, "--out", (
             Ratio("fit, × scikit-learn's shrunk LDA", lambda f: f["fit_over_lda"], "<= 10"),
+            Ratio("fit of 3,000 photos, share of extraction", lambda f: f["photos"]["share"]["processor"], "<= 0.1"),
             Ratio("fit of twice the rows, × once", lambda f: f["growth"]["rows"], "<= 2.2"),
             Ratio("predict adds, share of the engine's time", lambda f: f["images"]["predict_adds"], "<= 0.05"),
         ),
     ),
     Benchmark(
-        "inference.py", "--images 96 --rounds 3", "--json", (
+        "inference.py", "--images 96 --rounds 3", 40, "--json", (
             Ratio("engine, × eager", lambda f: f["backbones"]["efficientnet_lite0"]["engine_over_eager"], ">= 4"),
             Ratio(
                 "pipeline, share of the engine",
@@ -84,28 +102,34 @@ BENCHMARKS = (
         ),
     ),
     Benchmark(
-        "predict.py", "--images 128 --rounds 2 --times 8", "--json", (
+        "predict.py", "--images 128 --rounds 2 --times 8", 40, "--json", (
             Ratio("a folder, share of the engine", lambda f: _named(f, "of_engine"), ">= 0.85"),
             Ratio("a folder, × eager", lambda f: _named(f, "of_eager"), ">= 4"),
             Ratio("an explanation, × prediction and backward pass", lambda f: _named(f, "ratio"), "<= 1.5"),
         ),
     ),
     Benchmark(
-        "training.py", "--pixels 32 --batch 128 --steps 2 --rounds 2", "--out", (
+        "training.py", "--pixels 32 --batch 128 --steps 2 --rounds 2", 45, "--out", (
             Ratio("training, × the usual loop", lambda f: _rate(f, "usual"), ">= 2"),
             Ratio("training, share of the bare convolutions", lambda f: _rate(f, "bare"), ">= 0.9"),
         ),
     ),
     Benchmark(
-        "studio.py", "--people 40 --rounds 1", "--out", (
+        "startup.py", "--rounds 3", 40, "--json", (
+            Ratio("first label, × import torch", lambda f: f["ratios"]["predict, warm / import torch"], "<= 1.4"),
+            Ratio("help, × import torch", lambda f: f["ratios"]["masil --help / import torch"], "<= 0.25"),
+        ),
+    ),
+    Benchmark(
+        "studio.py", "--people 40 --rounds 1", 35, "--out", (
             Ratio("studio, errors", lambda f: f["errors"], "<= 0"),
             Ratio("studio, answers by a model that never was", lambda f: f["wrong_model"], "<= 0"),
             Ratio("studio, seconds to teach a class alone", lambda f: f["learn_alone_median"], "<= 1"),
         ),
     ),
-    Benchmark("loading.py", "--repeats 1", ""),
-    Benchmark("faithfulness.py", "--images 4"),
-    Benchmark("unknown.py", ""),
+    Benchmark("loading.py", "--repeats 1", 20, ""),
+    Benchmark("faithfulness.py", "--images 4", 40),
+    Benchmark("unknown.py", "", 60),
 )  # fmt: skip
 
 
@@ -132,7 +156,7 @@ def play(benchmark: Benchmark, folder: Path, limit: float) -> tuple[Found, str, 
 
     After `limit` seconds it is ended with all that it has started.
     """
-    file = folder / f"{benchmark.script}.json"
+    file = folder / f"{BENCHMARKS.index(benchmark)}.json"
     writes = [benchmark.option, str(file)] if benchmark.option else []
     command = [sys.executable, str(HERE / benchmark.script), *benchmark.arguments.split(), *writes]
     start = time.perf_counter()
@@ -149,17 +173,27 @@ def play(benchmark: Benchmark, folder: Path, limit: float) -> tuple[Found, str, 
     return found, said, time.perf_counter() - start
 
 
-def rows_of(benchmark: Benchmark, found: Found) -> list[str]:
-    """Give a row of the page's table for each ratio; one that was not measured says so."""
-    rows = []
+def figures_of(benchmark: Benchmark, found: Found) -> dict[str, float]:
+    """Give the ratios that were measured."""
+    figures = {}
     for ratio in benchmark.ratios:
-        try:
-            value = float(ratio.read(found))
-            verdict = "reached" if ratio.reached(value) else "**missed**"
-            rows.append(f"| {ratio.what} | {value:.3g} | {ratio.goal} | {verdict} |")
-        except (KeyError, TypeError, IndexError):
-            rows.append(f"| {ratio.what} | – | {ratio.goal} | not measured |")
-    return rows
+        with suppress(KeyError, TypeError, IndexError):
+            figures[ratio.what] = float(ratio.read(found))
+    return figures
+
+
+def row_of(ratio: Ratio, value: float | None, before: float | None, factor: float) -> str:
+    """Give a row of the page's table; what is worse than before by more than the factor says so."""
+    if value is None:
+        return f"| {ratio.what} | – | {_figure(before)} | {ratio.goal} | not measured |"
+    verdict = "reached" if ratio.reached(value) else "**missed**"
+    if before is not None and (worsened := ratio.worsened(value, before)) > factor:
+        verdict += f", **{worsened:.1f} × worse**"
+    return f"| {ratio.what} | {value:.3g} | {_figure(before)} | {ratio.goal} | {verdict} |"
+
+
+def _figure(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3g}"
 
 
 def commit() -> str:
@@ -174,18 +208,22 @@ def commit() -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("benchmarks.md"), help="the page")
-    parser.add_argument("--limit", type=float, default=180.0, help="seconds for one benchmark")
+    parser.add_argument("--minutes", type=float, default=10.0, help="in all; each benchmark is ended after its share")
     parser.add_argument("--only", nargs="*", default=[], help="scripts, by parts of their names")
+    parser.add_argument("--against", type=Path, help="the JSON file beside an earlier page")
+    parser.add_argument("--factor", type=float, default=1.25, help="by which a figure may be worse than there")
     given = parser.parse_args()
+    earlier = json.loads(given.against.read_text()) if given.against else {"about": "", "figures": {}}
     load = os.getloadavg()[0] / usable_cores() if hasattr(os, "getloadavg") else float("nan")
-    table, details, start = [], [], time.perf_counter()
+    figures: dict[str, float] = {}
+    details, start = [], time.perf_counter()
+    chosen = [one for one in BENCHMARKS if not given.only or any(part in one.script for part in given.only)]
     with tempfile.TemporaryDirectory() as folder:
-        for benchmark in BENCHMARKS:
-            if given.only and not any(part in benchmark.script for part in given.only):
-                continue
-            found, said, seconds = play(benchmark, Path(folder), given.limit)
+        for benchmark in chosen:
+            limit = benchmark.seconds * given.minutes / 10
+            found, said, seconds = play(benchmark, Path(folder), limit)
             print(f"{benchmark.script}: {seconds:.0f} s", flush=True)
-            table += rows_of(benchmark, found)
+            figures |= figures_of(benchmark, found)
             command = f"python benchmarks/{benchmark.script} {benchmark.arguments}".strip()
             details.append(f"## `{command}` ({seconds:.0f} s)\n\n```\n{said.strip()}\n```\n")
     about = (
@@ -193,9 +231,15 @@ def main() -> None:
         f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC; load per core at the beginning {load:.2f}; "
         f"{time.perf_counter() - start:.0f} s in all."
     )
-    head = "| ratio | here | goal | |\n| --- | ---: | ---: | --- |"
-    given.out.write_text("\n".join(["# Benchmarks at a small size", "", about, "", head, *table, "", *details]))
-    print(f"{given.out}: {sum('missed' in row for row in table)} of {len(table)} goals missed")
+    ratios = [ratio for benchmark in chosen for ratio in benchmark.ratios]
+    before = earlier["figures"]
+    table = [row_of(ratio, figures.get(ratio.what), before.get(ratio.what), given.factor) for ratio in ratios]
+    head = "| ratio | here | before | goal | |\n| --- | ---: | ---: | ---: | --- |"
+    notes = [about, "", *([f"Before: {earlier['about']}", ""] if given.against else []), f"Left out: {LEFT_OUT}", ""]
+    given.out.write_text("\n".join(["# Benchmarks at a small size", "", *notes, head, *table, "", *details]))
+    write_json(given.out.with_suffix(".json"), {"about": about, "figures": figures})
+    missed, worse = (sum(mark in row for row in table) for mark in ("missed", "worse"))
+    print(f"{given.out}: of {len(table)} goals {missed} missed" + (f", {worse} figures worse" if given.against else ""))
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ TORCH = {"engine": "torch", "device": "cpu"}
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("MASIL_CACHE", str(tmp_path))
+    monkeypatch.delenv("MASIL_ENGINE", raising=False)
     return tmp_path / "onnx"
 
 
@@ -182,6 +183,19 @@ def test_what_was_measured_elsewhere_or_is_damaged_is_measured_again(timed, tiny
     file.write_text('{"seconds": {"torch": 0}}')
     assert engine_times() == []
     assert open_engine(tiny(), device="cpu").name == "torch"
+
+
+def test_each_number_of_threads_has_times_of_its_own(timed, tiny, cache, monkeypatch):
+    timed += [{"onnxruntime": 1.0, "torch": seconds} for seconds in (0.5, 2.0)]
+    for _ in range(2):  # no time is left to be asked for in the second turn
+        for threads, fastest in ((1, "torch"), (2, "onnxruntime")):
+            monkeypatch.setattr("torch.get_num_threads", lambda threads=threads: threads)
+            assert open_engine(tiny(), device="cpu").name == fastest
+    assert sorted(times.threads for times in engine_times()) == [1, 2]
+    assert len(graphs(cache)) == 1
+    for seed in range(1, 17):  # the graph goes at last, and its times with it
+        open_engine(tiny(seed=seed), **ONNX)
+    assert engine_times() == []
 
 
 def test_a_graph_that_was_checked_here_is_not_checked_again_unless_it_has_changed(timed, tiny, cache, monkeypatch):

@@ -68,6 +68,21 @@ def test_the_hardware_is_asked_once_and_where_torch_is_used(command, asked, monk
     assert len(probed) == asked
 
 
+@pytest.mark.parametrize("command", [("predict", "{0}", "photo.jpg"), ("serve", "{0}", "--port", "0")])
+def test_commands_that_answer_import_torch_in_haste(command, tmp_path):
+    script = (
+        "import gc\n"
+        "from typer.testing import CliRunner\n"
+        "import masil.hardware\n"
+        "masil.hardware.probe = lambda: None\n"
+        "from masil.cli import app\n"
+        f"done = CliRunner().invoke(app, {[each.format(tmp_path / 'none.masil') for each in command]})\n"
+        "assert 'no model' in str(done.exception), done.exception\n"
+        "assert gc.get_freeze_count() > 10_000\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
 def test_ctrl_c_is_exit_code_130(monkeypatch, capsys):
     def interrupted():
         raise KeyboardInterrupt

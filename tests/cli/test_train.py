@@ -1,11 +1,13 @@
 import json
 import re
+import shlex
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 from masil.benchmark import Entry, Origin, left_out, prepare
+from masil.cli.options import read_parameters
 from masil.cli.train import warn_of_seen_classes
 from masil.errors import MasilError
 from masil.methods import METHODS, make
@@ -100,6 +102,9 @@ def test_a_folder_of_photos_is_tuned_for(masil, photos, tmp_path, known, monkeyp
     monkeypatch.setattr("masil.learner.VARIED", {"calibration": ("teen",)})
     printed = masil("tune", folder, "--shots", 3, "--plays", 1, "--all").stdout
     assert "Masil(shrinkage=" in printed
+    (line,) = re.findall(r"^For masil run and bench: (.+)$", printed, re.MULTILINE)
+    (call,) = re.findall(r"Masil\((.+)\)", printed)
+    assert read_parameters(shlex.split(line)[1::2], ["masil"])["masil"] == eval(f"dict({call})")
     assert "the best of 31" in printed
     with pytest.raises(MasilError, match="nothing"):
         masil("tune", tmp_path / "nothing")

@@ -14,6 +14,7 @@ from masil.errors import DeviceError
 from masil.hardware import (
     Hardware,
     best_seconds,
+    import_torch,
     machine_key,
     precision,
     prepare,
@@ -313,6 +314,31 @@ def test_a_machine_that_needs_a_limit_for_float32_gets_it_unless_the_user_has_se
         resolve_device("cpu")
     remember(LIMITED)  # here float32 survives without the limit, too
     assert resolve_device("cpu") == torch.device("cpu")
+
+
+# Torch, imported in haste
+
+
+@pytest.mark.parametrize("collects", [True, False])
+def test_a_program_imports_torch_without_a_search_for_garbage_and_collects_as_before(collects):
+    script = (
+        "import gc, sys\n"
+        "from masil.hardware import import_torch\n"
+        f"collects = {collects}\n"
+        "if not collects: gc.disable()\n"
+        "searches = gc.get_stats()[0]['collections']\n"
+        "import_torch()\n"
+        "assert 'torch' in sys.modules\n"
+        "assert gc.get_stats()[0]['collections'] == searches\n"
+        "assert gc.get_freeze_count() > 10_000\n"
+        "assert gc.isenabled() == collects\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_where_torch_is_there_already_nothing_is_set_aside(monkeypatch):
+    monkeypatch.setattr("gc.freeze", lambda: pytest.fail("frozen"))
+    import_torch()
 
 
 def test_work_is_timed_in_turn_and_the_first_round_does_not_count(monkeypatch):

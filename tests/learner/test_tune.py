@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from masil.backbones import create
 from masil.errors import InputError, UnknownNameError
-from masil.learner import Masil, tune
+from masil.learner import Masil, encoder, tune
 from masil.protocol import divide, harmonic_mean
 
 SMALL = {"shrinkage": (1.0, 30.0), "alpha": ("auto", 0.0), "bias": (0.0, 0.05), "plays": 1, "shots": 3}
@@ -85,3 +86,18 @@ def test_further_parameters_are_tried_alone_around_the_best(world):
     })  # fmt: skip
     alone = next(trial for trial in found.trials if trial.changed == {"power": 1.0})
     assert alone.harmonic_mean == pytest.approx(again.trials[0].harmonic_mean)
+
+
+def test_photos_run_through_the_backbone_once_for_each_way_of_looking_at_them(monkeypatch):
+    runs = []
+    really = encoder.extract_with
+    monkeypatch.setattr(encoder, "extract_with", lambda *given, **how: runs.append(1) or really(*given, **how))
+    photos = np.random.default_rng(0).integers(0, 256, (48, 32, 32, 3), dtype=np.uint8)
+    labels = [f"class {at % 6}" for at in range(48)]
+    model = Masil(create("resnet20", width=0.5), weights=None, concepts=4, device="cpu")
+    small = {**SMALL, "alpha": (0.0,), "shrinkage": (1.0,)}
+    found = tune(photos, labels, model, **small, varied={"power": (1.0,), "balance": (0.0, 0.5)})
+    assert len(found.trials) == 2 + 3
+    assert len(runs) == 1
+    tune(photos, labels, model, **small, varied={"power": (1.0,), "crops": (1, 2)})
+    assert len(runs) == 1 + 3

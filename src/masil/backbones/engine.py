@@ -173,7 +173,7 @@ class OnnxEngine(Engine):
 @final
 @dataclass(frozen=True)
 class EngineTimes:
-    """How long each engine took for one image of a backbone on a machine, kept beside the backbone's graph."""
+    """How long each engine took for one image of a backbone on a machine, kept beside its graph, by torch's threads."""
 
     backbone: str
     size: int
@@ -213,29 +213,30 @@ def open_engine(backbone: Backbone, *, engine: str = "auto", device: str = "auto
         raise DeviceError(f"ONNX Runtime computes on the processor here, not on '{target}'; use engine='torch' there.")
     if wanted == "torch" or target.type != "cpu":
         return TorchEngine(backbone, target)
-    frozen, side = frozen_copy(backbone), size or backbone.framing.crop
-    file = graph_file(frozen, side)
-    times = _read_times(file.with_suffix(".json"))
-    if times and (times.threads, times.machine) != (torch.get_num_threads(), machine_key()):
+    side, threads = size or backbone.framing.crop, torch.get_num_threads()
+    file = graph_file(backbone, side)
+    kept = file.with_name(f"{file.stem}-{threads}-threads.json")
+    times = _read_times(kept)
+    if times and times.machine != machine_key():
         times = None  # measured elsewhere
     if wanted == "auto" and times and times.fastest == "torch":
-        return TorchEngine(frozen, target)
+        return TorchEngine(backbone, target)
     try:
-        onnx_engine, checksum = _open_onnx_engine(frozen, side, file, times.graph if times else None)
+        onnx_engine, checksum = _open_onnx_engine(backbone, side, file, times.graph if times else None)
     except OnnxRefusedError as refusal:
         if engine == "onnxruntime":
             raise DeviceError(f"'{backbone.name}' cannot run on ONNX Runtime: {refusal}") from refusal
         _LOG.warning("'%s' runs on PyTorch instead of ONNX Runtime: %s", backbone.name, refusal)
-        return TorchEngine(frozen, target)
+        return TorchEngine(backbone, target)
     if wanted == "onnxruntime" or times:
         return onnx_engine
-    torch_engine = TorchEngine(frozen, target)
+    torch_engine = TorchEngine(backbone, target)
     pixels = _noise(min(max(usable_cores(), TIMED[0]), TIMED[1]), side)
     work = {"onnxruntime": partial(onnx_engine.run, pixels), "torch": partial(torch_engine.run, pixels)}
     seconds = {name: spent / len(pixels) for name, spent in time_in_turn(work, target).items()}
-    times = EngineTimes(backbone.name, side, seconds, checksum)
+    times = EngineTimes(backbone.name, side, seconds, checksum, threads)
     with suppress(StorageError):
-        write_json(file.with_suffix(".json"), to_json(times))
+        write_json(kept, to_json(times))
     return torch_engine if times.fastest == "torch" else onnx_engine
 
 
@@ -246,19 +247,20 @@ def _read_times(file: Path) -> EngineTimes | None:
 
 
 def _open_onnx_engine(backbone: Backbone, size: int, file: Path, checked: str | None) -> tuple[OnnxEngine, str]:
-    """Open the graph of a frozen backbone, from the cache or traced now, and check it; give its checksum, too.
+    """Open the graph of a backbone, from the cache or traced now, and check it; give its checksum, too.
 
     The graph whose checksum is `checked` was checked on this machine before.
     """
     with suppress(OnnxRefusedError, OSError):  # nothing kept, or damaged: trace
         engine, checksum = _engine_of(file.read_bytes(), size)
         if checksum != checked:
-            engine.check(backbone)
+            engine.check(frozen_copy(backbone))
         file.touch()
         return engine, checksum
-    graph = trace_backbone(backbone, size)
+    frozen = frozen_copy(backbone)
+    graph = trace_backbone(frozen, size)
     engine, checksum = _engine_of(graph, size)
-    engine.check(backbone)
+    engine.check(frozen)
     keep_graph(file, graph)
     return engine, checksum
 

@@ -88,8 +88,8 @@ def keep_graph(file: Path, graph: bytes) -> None:
     with suppress(StorageError, OSError):  # another process may be pruning, too
         write_bytes(file, graph)
         for old in sorted(file.parent.glob("*.onnx"), key=lambda path: path.stat().st_mtime)[:-KEPT]:
-            old.unlink(missing_ok=True)
-            old.with_suffix(".json").unlink(missing_ok=True)
+            for gone in (old, old.with_suffix(".json"), *file.parent.glob(f"{old.stem}-*-threads.json")):
+                gone.unlink(missing_ok=True)
 
 
 def onnx_version() -> str:

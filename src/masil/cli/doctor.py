@@ -16,6 +16,7 @@ import typer
 
 from masil import __version__
 from masil.cli.output import print_json
+from masil.wording import plural
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -121,7 +122,9 @@ def _on_disk(torch_works: bool) -> dict[str, Any]:
             for name, path in where.items()
         },
         "engines": {
-            f"{times.backbone}, {times.size} px": {name: 1 / seconds for name, seconds in times.seconds.items()}
+            f"{times.backbone}, {times.size} px, {plural(times.threads, 'thread')}": {
+                name: 1 / seconds for name, seconds in times.seconds.items()
+            }
             for times in engine_times()
         },
     }

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from masil.cli.output import say, shown
 from masil.errors import InputError, StorageError
+from masil.hardware import import_torch
 
 if TYPE_CHECKING:
     from masil.data import Photos
@@ -54,6 +55,7 @@ def _files(path: Path) -> Iterator[Path]:
 
 def load_model(path: Path, device: str) -> Masil:
     """Read a model, refusing one that takes no images."""
+    import_torch()
     from masil.learner import Masil
 
     model = Masil.load(path, device=device)

@@ -9,6 +9,7 @@ import typer
 from masil.cli import options
 from masil.cli.output import log_stages, say
 from masil.errors import InputError
+from masil.hardware import import_torch
 
 
 def serve(
@@ -31,6 +32,7 @@ def serve(
     if any(importlib.util.find_spec(package) is None for package in needed):
         raise InputError("The studio needs packages that are not installed; get them with: pip install 'masil[studio]'")
 
+    import_torch()
     from masil.studio import serve as open_studio
 
     log_stages()

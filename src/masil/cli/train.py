@@ -2,8 +2,10 @@
 classes that play novel ones, never on test images.
 """
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from json import dumps
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -113,7 +115,10 @@ def tune(
         rows.append((t.shrinkage, t.concepts, t.alpha, t.bias, also, *shares))
     columns = ("shrinkage", "concepts", "α", "bias", "also", "accuracy", "base", "novel", "harmonic mean")
     print_table(f"{what}: base classes that play novel, %, the best of {len(tuned.trials)}", columns, rows, left=0)
-    say(_call(backbone, weights, checkpoint, {"balance": model.balance, **tuned.chosen}))
+    usual = checkpoint is None and "balance" not in tuned.chosen  # it is at its default
+    chosen = tuned.chosen if usual else {"balance": model.balance, **tuned.chosen}
+    say(f"In Python: {_call(backbone, weights, checkpoint, chosen)}")
+    say(f"For masil run and bench: {_options(backbone, weights, checkpoint, chosen)}")
 
 
 def warn_of_seen_classes(seen: Sequence[str] | None, names: Sequence[str], *, json: bool) -> None:
@@ -128,13 +133,23 @@ def warn_of_seen_classes(seen: Sequence[str] | None, names: Sequence[str], *, js
         )
 
 
-def _call(backbone: str, weights: str, checkpoint: Path | None, chosen: dict[str, Any]) -> str:
+def _call(backbone: str, weights: str, checkpoint: Path | None, chosen: Mapping[str, Any]) -> str:
     """Give the line of Python that makes the learner that was chosen."""
     if checkpoint is not None:
         given = [f"load_trained({str(checkpoint)!r}).backbone"]
     else:
         given = [repr(backbone)] if backbone != options.BACKBONE else []
         given += [f"weights={weights!r}"] if weights != options.WEIGHTS else []
-        if chosen["balance"] == 1.0:  # it is at its default
-            del chosen["balance"]
     return f"Masil({', '.join([*given, *(f'{name}={value!r}' for name, value in chosen.items())])})"
+
+
+def _options(backbone: str, weights: str, checkpoint: Path | None, chosen: Mapping[str, Any]) -> str:
+    """Give the same as options of the command line, quoted for a shell."""
+    usual = (
+        ("backbone", backbone, options.BACKBONE),
+        ("weights", weights, options.WEIGHTS),
+        ("checkpoint", checkpoint, None),
+    )
+    given = [f"--{name} {shlex.quote(str(value))}" for name, value, default in usual if value != default]
+    plain = {name: value if isinstance(value, str) else dumps(value) for name, value in chosen.items()}
+    return " ".join([*given, *(f"--set {shlex.quote(f'masil.{name}={value}')}" for name, value in plain.items())])

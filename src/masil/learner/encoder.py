@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 BATCH = 32  # crops
 
 Given = Tensor | Images  # activations [n d], or images that are still to be looked at
+Seen = dict[tuple[Any, ...], tuple[Tensor, Tensor | None]]  # activations of images and of crops, by the way of looking
 
 
 @final
@@ -124,8 +125,11 @@ class BaseSession:
     class_vectors: Tensor | None  # [k d'], in the order of the shots' labels
 
 
-def read_base_session(model: Masil, images: Any, labels: Any) -> BaseSession:
-    """Check parameters and labels of a base session, then run its images through the backbone."""
+def read_base_session(model: Masil, images: Any, labels: Any, seen: Seen | None = None) -> BaseSession:
+    """Check parameters and labels of a base session, then run its images through the backbone.
+
+    With `seen`, the same images are run only once for all models that look at them in the same way.
+    """
     settings = read_settings(model, stacklevel=3)
     encoder = Encoder.make(model.backbone, model.weights, model.seed, model.device)
     given, names = read_labelled(encoder, images, labels, ())
@@ -134,8 +138,13 @@ def read_base_session(model: Masil, images: Any, labels: Any) -> BaseSession:
         raise InputError(f"The base session teaches {len(classes)} class; to tell classes apart takes at least 2.")
     vectors, certain = read_vectors(model.class_vectors, model.class_names, model.embedding, classes)
     codes = class_codes(names, classes)
-    x = take_power(encoder.activations(given), model.power)
-    crops = encoder.crops(given, model.crops, model.side, model.seed)
+    way = (model.backbone, model.weights, model.crops, model.side, model.device, model.seed)
+    looked = (seen or {}).get(way) or (
+        encoder.activations(given), encoder.crops(given, model.crops, model.side, model.seed)
+    )  # fmt: skip
+    if seen is not None:
+        seen[way] = looked
+    x, crops = take_power(looked[0], model.power), looked[1]
     if vectors is not None and not certain and isinstance(model.embedding, Embedding):
         vectors = by_images(vectors, model.embedding.eval(), x, codes)
     crops = None if crops is None else take_power(crops, model.power)

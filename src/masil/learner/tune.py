@@ -17,12 +17,12 @@ from typing import Any, final
 from torch import Tensor
 
 from masil.errors import InputError, NoEffectWarning, lookup
-from masil.learner.encoder import read_base_session
+from masil.learner.encoder import BaseSession, Seen, read_base_session
 from masil.learner.masil import Masil
 from masil.learner.rehearsal import judge, play_novel, true_columns
 from masil.learner.settings import Alpha
 from masil.progress import track
-from masil.protocol import divide
+from masil.protocol import Play, divide
 
 MEASURES = ("harmonic_mean", "accuracy")
 SHRINKAGES: Sequence[float | str] = (0.3, 1.0, 3.0)
@@ -107,15 +107,32 @@ def tune(
     """
     lookup("measure", measure, dict.fromkeys(MEASURES))
     model = Masil() if model is None else model
-    if model.aim is not None:
-        raise InputError(
-            f"`aim` is {model.aim!r}, but here `measure` says what decides, for a given balance; leave it out."
-        )
-    data = read_base_session(model, images, labels)
+    _refuse_aim(model)
+    seen: Seen | None = {} if varied else None
+    data = read_base_session(model, images, labels, seen)
     shrinkages = _tried("shrinkage", shrinkage, SHRINKAGES, model, model.embedding == "whitening")
     alphas = _tried("alpha", alpha, ALPHAS, model, data.settings.with_concepts)
     divisions = [divide(data.shots.codes, shots, novel, seed + number) for number in range(plays)]
     counts = tuple(dict.fromkeys(concepts or (model.concepts,)))
+    trials = _play(data, divisions, shrinkages, counts, alphas, bias=bias)
+    best = max(trials, key=lambda trial: float(getattr(trial, measure)))
+    for changed in _one_at_a_time(varied or {}, model, best):
+        other = Masil(**{**model.get_params(), **best.parameters, **changed})
+        _refuse_aim(other)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NoEffectWarning)  # without concepts, say, α has none
+            data = read_base_session(other, images, labels, seen)
+        alone = _play(data, divisions, (other.shrinkage,), (other.concepts,), (other.alpha,), bias=(other.bias,))
+        trials += [replace(trial, changed=changed) for trial in alone]
+    trials.sort(key=lambda trial: -getattr(trial, measure))
+    return Tuned(trials[0].parameters, tuple(trials), measure, plays)
+
+
+def _play(
+    data: BaseSession, divisions: Sequence[Play], shrinkages: Sequence[float | str], counts: Sequence[int],
+    alphas: Sequence[Alpha], *, bias: Sequence[float],
+) -> list[Trial]:  # fmt: skip
+    """Try all combinations of these values in every division, and average over the divisions."""
     sums: dict[tuple[Any, ...], Tensor] = {}
     for play, count in track(list(itertools.product(divisions, counts)), "Playing novel classes"):
         tried = replace(data.settings, concepts=count, alpha="auto" if "auto" in alphas else alphas[0], bias=0.0)
@@ -126,19 +143,14 @@ def tune(
                 biased = scores.values.clone()
                 biased[:, : len(play.base)] -= b
                 sums[key] = sums.get(key, 0) + judge(biased, columns, len(play.base))
-    trials = [Trial(*key, *(total / plays).tolist()) for key, total in sums.items()]
-    best = max(trials, key=lambda trial: float(getattr(trial, measure)))
-    for changed in _one_at_a_time(varied or {}, model, best):
-        other = Masil(**{**model.get_params(), **best.parameters, **changed})
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", NoEffectWarning)  # without concepts, say, α has none
-            tuned = tune(
-                images, labels, other, shots=shots, novel=novel, plays=plays, seed=seed,
-                shrinkage=(other.shrinkage,), alpha=(other.alpha,), bias=(other.bias,),
-            )  # fmt: skip
-        trials += [replace(trial, changed=changed) for trial in tuned.trials]
-    trials.sort(key=lambda trial: -getattr(trial, measure))
-    return Tuned(trials[0].parameters, tuple(trials), measure, plays)
+    return [Trial(*key, *(total / len(divisions)).tolist()) for key, total in sums.items()]
+
+
+def _refuse_aim(model: Masil) -> None:
+    if model.aim is not None:
+        raise InputError(
+            f"`aim` is {model.aim!r}, but here `measure` says what decides, for a given balance; leave it out."
+        )
 
 
 def _one_at_a_time(varied: Mapping[str, Sequence[Any]], model: Masil, best: Trial) -> Iterator[dict[str, Any]]:
