@@ -13,6 +13,7 @@ from masil.report import (
     replication_pages,
     replication_pictures,
     reproduction_page,
+    results_markdown,
     write_pictures,
 )
 
@@ -138,4 +139,8 @@ def test_kept_runs_make_a_page_for_each_budget_that_was_played(record, tmp_path)
     assert [file.relative_to(tmp_path).as_posix() for file in tmp_path.rglob("*.*")] == [picture]
     assert b"<svg" in (tmp_path / picture).read_bytes()
     assert "| MASIL (this package) |" in pages["what-replicates-quick.md"]
+    results = results_markdown([*runs, elsewhere])  # leaves to that page what is on it, and this package's where it was
+    assert "[what-replicates-quick.md](what-replicates-quick.md)" in results
+    assert "NC-FSCIL (own base session)" not in results
+    assert results.count("trained by cifar100-fast") and results.count("trained by cifar100-short")
     assert replication_pages([runs[-1], elsewhere]) == {}  # nothing of the paper's pipeline

@@ -36,14 +36,14 @@ def write_reproduction(records: Sequence[RunRecord], parts: Sequence[str], budge
 def replication_pages(records: Sequence[RunRecord]) -> dict[str, str]:
     """Give the pages that runs of the paper's pipeline make, by file name: one for each budget that was played."""
     return {
-        f"what-replicates-{budget.name}.md": reproduction_page(runs, ALL, budget, f"images/{budget.name}-")
-        for budget, runs in _replications(records)
+        page_of(budget): reproduction_page(runs, ALL, budget, f"images/{budget.name}-")
+        for budget, runs in replications(records)
     }
 
 
 def replication_pictures(records: Sequence[RunRecord]) -> Pictures:
     """Give what the pictures of `replication_pages` show, by the files that these pages name."""
-    drawn = [_pictures(runs, ALL, f"images/{budget.name}-") for budget, runs in _replications(records)]
+    drawn = [_pictures(runs, ALL, f"images/{budget.name}-") for budget, runs in replications(records)]
     return {file: lines for pictures in drawn for file, lines in pictures.items()}
 
 
@@ -53,7 +53,13 @@ def write_pictures(shown: Pictures, folder: Path) -> None:
         save(cosines_by_session(lines), folder / file)
 
 
-def _replications(records: Sequence[RunRecord]) -> Iterator[tuple[Budget, list[RunRecord]]]:
+def page_of(budget: Budget) -> str:
+    """Name the page of a budget's runs that were kept."""
+    return f"what-replicates-{budget.name}.md"
+
+
+def replications(records: Sequence[RunRecord]) -> Iterator[tuple[Budget, list[RunRecord]]]:
+    """Yield each budget that was played with its runs, this package's MASIL among them."""
     for budget in BUDGETS.values():
         bases = plan_reproduction(ALL, budget, Path())
         rows = {(base.recipe.name, method) for base in bases for method in base.methods}

@@ -18,6 +18,7 @@ from masil.report.leaderboard import Link, kept, leaderboards
 from masil.report.measured import OURS, checked, name_of, setting_name, setting_of, slug, title_of
 from masil.report.order import order_table
 from masil.report.render import escaped, latex_table, markdown_table
+from masil.report.reproduction import page_of, replications
 from masil.report.table import Table
 from masil.report.tables import balance_table, comparison_tables, session_table
 from masil.report.traced import again
@@ -94,8 +95,14 @@ def _markdown(records: Sequence[RunRecord], ours: str, folder: Path) -> Iterator
         file = record.source or Path(result_name(record))
         return Path(os.path.relpath(file, folder)).as_posix()
 
+    pipeline = {page_of(budget): [run for run in runs if run.method != OURS] for budget, runs in replications(records)}
+    there = {id(run) for runs in pipeline.values() for run in runs}
+    here = [run for run in records if id(run) not in there] or records
     yield f"{HEADER}\n# Results\n\n{INTRO}\n"
-    for protocol, runs in _by_protocol(records).items():
+    if len(here) < len(records):
+        pages = ", ".join(f"[{page}]({page})" for page in pipeline)
+        yield f"What the paper's own pipeline reaches, with its ablation and claims, has pages of its own: {pages}.\n"
+    for protocol, runs in _by_protocol(here).items():
         sessions = len(runs[0].draws[0].sessions) - 1
         yield f"## {escaped(title_of(protocol))}\n"
         novel = f"{sessions} sessions of {runs[0].way} classes with {runs[0].shot} images each"
@@ -105,7 +112,7 @@ def _markdown(records: Sequence[RunRecord], ours: str, folder: Path) -> Iterator
         for title, table in others:
             yield _folded(title, markdown_table(table))
         yield _folded("The command and commit behind every row", _commands(runs, link))
-    if comparisons := comparison_tables(records):
+    if comparisons := comparison_tables(here):
         yield "## Ablation and concepts\n"
         for table in comparisons:
             yield _folded(table.title, markdown_table(table))
