@@ -116,6 +116,10 @@ def test_a_recipe_trains_the_base_session_first(options, tmp_path, monkeypatch):
     masil(*own, "--recipe", "tiny", "--set", "recipe.epochs=2", "--set", "recipe.sgd.lr=0.05", "--out", "longer")
     record = read_run(tmp_path / "longer" / "d-cosine")
     assert (record.recipe, len(record.extras["history"])) == ("tiny epochs=2 sgd.lr=0.05", 2)
+    grid = ["--protocol", "squares", "--recipe", "tiny", "--draws", 1, "--jobs", 1]
+    masil(*grid, "--methods", "alice", "--out", "alone", command="bench")  # which trains in its own way
+    assert not (tmp_path / "alone" / "base").exists()
+    assert read_run(tmp_path / "alone" / "alice").recipe == "tiny+alice"
     monkeypatch.setitem(PROTOCOLS, "squares", replace(SHAPE, base_classes=2))
     with pytest.raises(InputError, match="base is of another protocol: its recipe is 'tiny' and it knows 4 base class"):
         masil(*own, "--checkpoint", "out/base")

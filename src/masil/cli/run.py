@@ -120,9 +120,11 @@ def bench(
     chosen = dict(find_method(name) for name in names)
     given = options.read_parameters(parameters, list(chosen))
     plan = _recipe(recipe, given.get("recipe", {}))
-    if checkpoint is not None and recipe is not None and not any(map(trains_its_own_base, chosen.values())):
+    own = [trains_its_own_base(method) for method in chosen.values()]
+    if checkpoint is not None and recipe is not None and not any(own):
         raise InputError(f"--recipe {recipe} has no effect beside --checkpoint: no method here trains in its own way.")
-    origin = Origin(backbone, weights, checkpoint, plan if checkpoint is None else None, folder=out / "base")
+    shared = plan if checkpoint is None and not all(own) else None
+    origin = Origin(backbone, weights, checkpoint, shared, folder=out / "base")
     looks = options.count_views(views, flip)
     setting = prepare(shape, origin, dataset=dataset, data=data, download=download, views=looks, device=device)
     _notes(setting, standard=standard)
