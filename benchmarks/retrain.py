@@ -11,6 +11,8 @@ counted.
     python benchmarks/retrain.py --protocol cub200 --out results/retrain/cub200.json
     python benchmarks/retrain.py --folder photos --base 20 --shot 5 --out mine.json
     python benchmarks/retrain.py --page docs/retrain.md results/retrain/*.json
+
+The file is written after each classifier; the same command goes on where it was stopped.
 """
 
 from __future__ import annotations
@@ -34,11 +36,12 @@ from sklearn.svm import LinearSVC
 
 from masil.benchmark import Origin, Setting, prepare
 from masil.benchmark.play import draw_data, session_data
-from masil.benchmark.provenance import command, make_stamp
+from masil.benchmark.provenance import command, make_stamp, package_code
 from masil.data import load
 from masil.methods import make
 from masil.methods.method import Samples, Task
 from masil.protocol import cut_protocol, harmonic_mean
+from masil.report.traced import portable
 from masil.storage import read_json, write_bytes, write_json
 
 CS, SVM_CS = (0.001, 0.01, 0.1, 1.0), (0.0001, 0.001, 0.01, 0.1)
@@ -122,7 +125,7 @@ def page(files: list[Path]) -> str:
     for file in files:
         found = read_json(file)
         classes = f"{found['base_classes']} old classes, {found['new_classes']} new ones of {found['shot']} photos"
-        made = f"`python benchmarks/{found['stamp']['command']}`"
+        made = f"`python benchmarks/{portable(found['stamp']['command'])}` at {found['stamp']['commit']}"
         about = f"{found['backbone']}, {classes}, {len(found['draws'])} draw(s). {made}"
         head = f"| | old | new | all | harmonic mean | seconds to add the last {found['way']} classes |"
         lines += ["", f"## {found['protocol']}", "", about, "", head, "| --- " + "| ---: " * 5 + "|"]
@@ -163,22 +166,25 @@ def main() -> None:
         setting = prepare(shape, Origin(**source), dataset=dataset)
     else:
         setting = prepare(asked.protocol, Origin(**source))
-    draws = setting.draws(asked.draws)
-    rows, started, begun = [], datetime.now(UTC), time.perf_counter()
-    for draw in draws:
-        for row in measure(setting, draw, asked.only, asked.seed):
-            print(row, flush=True)
-            rows.append(row)
-    protocol, seconds = setting.protocol, time.perf_counter() - begun
-    stamp = make_stamp(command(), setting.device, None, started=started, seconds=seconds)
-    found = {
+    draws, protocol = setting.draws(asked.draws), setting.protocol
+    about = {
         "protocol": protocol.name, "backbone": setting.backbone.name, "base_classes": protocol.base_classes,
         "new_classes": protocol.classes - protocol.base_classes, "way": protocol.way, "shot": protocol.shot,
-        "draws": list(draws), "seed": asked.seed, "rows": rows, "stamp": asdict(stamp),
-        "weights": setting.fingerprint, "data": setting.checksum,
+        "draws": list(draws), "seed": asked.seed, "weights": setting.fingerprint, "data": setting.checksum,
+        "code": package_code(),
     }  # fmt: skip
-    if asked.out:
-        write_json(asked.out, found)
+    known = read_json(asked.out) if asked.out and asked.out.is_file() else {}
+    rows = known.get("rows", []) if all(known.get(key) == value for key, value in about.items()) else []
+    done = {(row["method"], row["draw"]) for row in rows}
+    started, begun = datetime.now(UTC), time.perf_counter()
+    for draw in draws:
+        for row in measure(setting, draw, [name for name in asked.only if (name, draw) not in done], asked.seed):
+            print(row, flush=True)
+            rows.append(row)
+            seconds = time.perf_counter() - begun
+            stamp = make_stamp(command(), setting.device, None, started=started, seconds=seconds)
+            if asked.out:
+                write_json(asked.out, {**about, "stamp": asdict(stamp), "rows": rows})
 
 
 if __name__ == "__main__":
