@@ -37,6 +37,7 @@ from masil.methods import METHODS, Balanced, balanced
 from masil.methods.method import Task
 from masil.progress import track
 from masil.protocol import score_session, summarise
+from masil.report.traced import portable
 from masil.storage import read_json, write_bytes, write_json
 
 G = {"identity": "linear", "whitening": "whitening"}
@@ -180,7 +181,7 @@ def write_page(folder: Path, out: Path) -> None:
             one["views"] > 1 and f"{one['views']} views",
         ]
         lines += ["", f"## {one['protocol']} ({', '.join(filter(None, about))})", ""]
-        made = f"`python benchmarks/{one['stamp']['command']}` at {one['stamp']['commit']}"
+        made = f"`python benchmarks/{portable(one['stamp']['command'])}` at {one['stamp']['commit']}"
         lines += [f"{len(one['draws'])} sets of shots; {made}; {file.name}.", ""]
         lines += [f"Waiting: {one['waiting']}.", ""] if one.get("waiting") else []
         lines += table(one)
