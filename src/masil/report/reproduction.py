@@ -64,8 +64,9 @@ def replications(records: Sequence[RunRecord]) -> Iterator[tuple[Budget, list[Ru
         bases = plan_reproduction(ALL, budget, Path())
         rows = {(base.recipe.name, method) for base in bases for method in base.methods}
         runs = [run for run in records if run.views == 1 and (run.recipe, run.method) in rows]
-        if any(run.method != OURS for run in runs):  # this package's alone is no replication
-            yield budget, runs
+        replicated = {run.protocol for run in runs if run.method != OURS}  # this package's alone is no replication
+        if replicated:
+            yield budget, [run for run in runs if run.protocol in replicated]
 
 
 def reproduction_page(
