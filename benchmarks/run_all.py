@@ -25,7 +25,7 @@ from typing import Any
 
 from masil import __version__
 from masil.hardware import cpu_model, torch_version, usable_cores
-from masil.storage import write_json
+from masil.storage import read_json, write_json
 
 HERE = Path(__file__).parent
 LEFT_OUT = "defaults.py, ladder.py, recipes.py and retrain.py, which study what is learnt and not how fast, for hours."
@@ -213,7 +213,7 @@ def main() -> None:
     parser.add_argument("--against", type=Path, help="the JSON file beside an earlier page")
     parser.add_argument("--factor", type=float, default=1.25, help="by which a figure may be worse than there")
     given = parser.parse_args()
-    earlier = json.loads(given.against.read_text()) if given.against else {"about": "", "figures": {}}
+    earlier = read_json(given.against) if given.against else {"about": "", "figures": {}}
     load = os.getloadavg()[0] / usable_cores() if hasattr(os, "getloadavg") else float("nan")
     figures: dict[str, float] = {}
     details, start = [], time.perf_counter()
