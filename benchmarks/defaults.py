@@ -2,10 +2,10 @@
 
 Some base classes are held out and play novel ones, on base *training* images alone. Where a backbone is trained, it is
 trained anew without them, half as wide as usual: classes that a backbone has seen are no novel ones. Around the present
-defaults one parameter at a time is varied: power, shrinkage, concepts, α, prior versus TEEN and its weight, views; the
-balance is tried at every strength with each, and with another weight of a class's own part in it. Two rows win: the one with the best accuracy over all classes, which is
-what the field ranks by, and the one with the best harmonic mean of base and novel accuracy. The defaults in the code
-are what the page says, and no test image has a say in it.
+defaults one parameter at a time is varied: power, shrinkage, concepts, α, prior versus TEEN and its weight, the weight
+of a class's own part in the balance, views; the balance is tried at every strength with each. Two rows win: the one
+with the best accuracy over all classes, which is what the field ranks by, and the one with the best harmonic mean of
+base and novel accuracy. The defaults in the code are what the page says, and no test image has a say in it.
 
     python benchmarks/defaults.py --protocol cifar100 --recipe cifar100-short --plays 2
     python benchmarks/defaults.py --protocol cub200 --plays 3
@@ -19,7 +19,7 @@ from __future__ import annotations
 import argparse
 import copy
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,7 +37,7 @@ from masil.methods.method import Task
 from masil.progress import track
 from masil.protocol import PROTOCOLS, Protocol, pseudo_novel, score_session
 from masil.storage import read_json, write_bytes, write_json
-from masil.training import Recipe, recipe
+from masil.training import recipe
 
 TRIED: dict[str, tuple[Any, ...]] = {
     "power": (*VARIED["power"],),
@@ -64,24 +64,25 @@ def choices() -> Iterator[Row]:
                 yield {name: value}
 
 
-def settings(asked: argparse.Namespace) -> Iterator[tuple[int, int, Setting]]:
-    """Yield a protocol of base classes alone for each play; its backbone has not seen the classes that play novel."""
+def settings(
+    asked: argparse.Namespace, trained_by: str | None, views: Sequence[int]
+) -> Iterator[tuple[int, int, Setting]]:
+    """Yield a protocol of base classes alone for each play and number of views.
+
+    A backbone that a recipe trains has not seen the classes that play novel.
+    """
     protocol = PROTOCOLS[asked.protocol]
     dataset = load(protocol.dataset, asked.data)
     sessions = max(1, round(protocol.base_classes * asked.share / protocol.way))
     for play in range(asked.plays):
         shape, base = pseudo_novel(protocol, dataset, sessions=sessions, seed=play)
-        if asked.recipe is None:
+        if trained_by is None:
             source: Row = {"backbone": asked.backbone, "weights": asked.weights}
         else:
-            source = {"recipe": narrow(recipe(asked.recipe), asked.width), "folder": asked.base / f"{shape.name}"}
-        for views in asked.views:
-            yield play, views, prepare(shape, Origin(**source), dataset=base, views=views)
-
-
-def narrow(usual: Recipe, width: float) -> Recipe:
-    """Give a recipe of a narrower backbone."""
-    return replace(usual, width=width)
+            narrow = replace(recipe(trained_by), width=asked.width)
+            source = {"recipe": narrow, "folder": asked.base / f"{shape.name}-{trained_by}"}
+        for count in views:
+            yield play, count, prepare(shape, Origin(**source), dataset=base, views=count)
 
 
 def measure(setting: Setting, choice: Row, seed: int, draw: int = 0) -> Iterator[Row]:
@@ -123,7 +124,7 @@ def sweep(asked: argparse.Namespace) -> None:
     rows: list[Row] = []
     name = "-".join(filter(None, [asked.protocol, asked.recipe or asked.backbone]))
     file, started, begun = asked.folder / f"{name}.json", datetime.now(UTC), time.perf_counter()
-    for play, views, setting in settings(asked):
+    for play, views, setting in settings(asked, asked.recipe, asked.views):
         tried = list(choices()) if views == asked.views[0] else [{}]
         for choice in track(tried, f"Play {play}"):
             for found in measure(setting, choice, asked.seed):
@@ -179,22 +180,27 @@ def page(files: list[Path]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def main() -> None:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_held_out(parser: argparse.ArgumentParser) -> None:
+    """Add what `settings` depends on."""
     parser.add_argument("--protocol", default="cub200")
-    parser.add_argument("--recipe", help="train a backbone by it, without the classes that play novel")
-    parser.add_argument("--width", type=float, default=0.5, help="of that backbone")
+    parser.add_argument("--width", type=float, default=0.5, help="of a backbone that is trained without some classes")
     parser.add_argument("--backbone", default="efficientnet_lite0")
     parser.add_argument("--weights", default="imagenet")
     parser.add_argument("--data", type=Path)
     parser.add_argument("--plays", type=int, default=2, help="divisions of the base classes to average over")
     parser.add_argument("--share", type=float, default=0.4, help="of the base classes that play novel")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--base", type=Path, default=Path("runs/defaults"), help="where backbones are kept")
+
+
+def main() -> None:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_held_out(parser)
+    parser.add_argument("--recipe", help="train a backbone by it, without the classes that play novel")
     parser.add_argument(
         "--views", type=int, nargs="+", default=[1], help="all is tried with the first; then the others"
     )
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--base", type=Path, default=Path("runs/defaults"), help="where backbones are kept")
     parser.add_argument("--folder", type=Path, default=Path("results/defaults"))
     parser.add_argument("--page", nargs="?", type=Path, const=Path("docs/defaults.md"), help="make the page instead")
     asked = parser.parse_args()

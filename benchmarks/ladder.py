@@ -3,10 +3,12 @@
 One grid: g is the identity or whitening; activations as they are or their square roots; a new class is drawn to
 nothing, to similar base classes (TEEN), to what concepts say of it, or to both; and scores are compared as they are, or
 balanced at one of two points: the strength of balance that is best on base classes that play novel, in accuracy over
-all classes or in the harmonic mean of base and novel accuracy. The lowest rung, identity, p = 1, no prior, scores as
-they are, is D-Cosine on unit activations. Shots are the standard ones and ten draws; nothing is chosen on test images.
+all classes or in the harmonic mean of base and novel accuracy. To a backbone that was trained on them they are not new,
+so their strength is found with backbones that `--without` trains anew without them, by a recipe. The lowest rung,
+identity, p = 1, no prior, scores as they are, is D-Cosine on unit activations. Shots are the standard ones and ten
+draws; nothing is chosen on test images.
 
-    python benchmarks/ladder.py --protocol cifar100 --checkpoint weights/cifar100 --views 2
+    python benchmarks/ladder.py --protocol cifar100 --checkpoint weights/cifar100 --views 2 --without cifar100-fast
     python benchmarks/ladder.py --protocol cub200
     python benchmarks/ladder.py --page
 
@@ -30,9 +32,12 @@ from typing import Any
 
 import numpy as np
 
+import defaults
 from masil.benchmark import Origin, Setting, prepare
-from masil.benchmark.play import DrawData, draw_data, session_data
+from masil.benchmark.play import DrawData, SessionData, draw_data, session_data
 from masil.benchmark.provenance import command, make_stamp, package_code
+from masil.errors import InputError
+from masil.learner import Rehearsed, operating_points
 from masil.methods import METHODS, Balanced, balanced
 from masil.methods.method import Task
 from masil.progress import track
@@ -48,23 +53,46 @@ FIGURES = ("last", "average", "harmonic_mean", "base", "novel")
 Row = dict[str, Any]
 
 
-def rung(g: str, power: float, prior: str) -> Balanced:
+At = tuple[str, float, str]  # g, power and prior of a rung
+
+
+def rung(at: At, strength: float | None = None) -> Balanced:
     """Make the learner of a rung, its own balance off; without concepts the bank is as small as can be."""
+    g, power, prior = at
     bank = {} if prior in ("concepts", "both") else {"concepts": 1}
     parameters = {"embedding": G[g], "power": power, "calibration": PRIORS[prior], "balance": 0.0, **bank}
-    made = balanced(METHODS["masil"])(**parameters)
+    made = balanced(METHODS["masil"])(strength=strength, **parameters)
     assert isinstance(made, Balanced)
     return made
 
 
-def climb(setting: Setting, data: dict[int | None, DrawData], at: tuple[str, float, str], seed: int) -> list[Row]:
-    """Give the figures of a rung at all points and draws; the base session is learnt once."""
+def points(at: At, plays: Sequence[tuple[Setting, list[SessionData]]], seed: int) -> dict[str, float]:
+    """Give the best strength for each aim where classes play novel to backbones that were trained without them."""
+
+    def rehearsed(setting: Setting, sessions: list[SessionData]) -> Rehearsed:
+        method, last = rung(at, 1.0), sessions[-1]
+        method.fit(sessions[0].taught, Task(setting.protocol, seed=seed, adapted=setting.trained is not None))
+        for session in sessions[1:]:
+            method.learn(session.taught)
+        return Rehearsed(method._plain(last.tests), method._offsets(), last.truth, setting.protocol.base_classes)
+
+    return operating_points(rehearsed(*play) for play in plays)
+
+
+def climb(
+    setting: Setting, data: dict[int | None, DrawData], at: At, found: dict[str, float] | None, seed: int
+) -> list[Row]:
+    """Give the figures of a rung at all points and draws; the base session is learnt once.
+
+    `found` are the strengths for each aim, where they are not to be chosen on this setting's own base classes.
+    """
     g, power, prior = at
     protocol = setting.protocol
-    method = rung(g, power, prior)
+    method = rung(at, None if found is None else 1.0)
     base = next(session_data(protocol, next(iter(data.values()))))
     method.fit(base.taught, Task(protocol, seed=seed, adapted=setting.trained is not None))
-    strengths = {point: 0.0 if aim is None else method.points[aim] for point, aim in POINTS.items()}
+    by_aim = method.points if found is None else found
+    strengths = {point: 0.0 if aim is None else by_aim[aim] for point, aim in POINTS.items()}
     rows = []
     for draw, arrays in data.items():
         taught, scores = copy.deepcopy(method), {point: [] for point in POINTS}  # type: ignore[var-annotated]
@@ -89,6 +117,11 @@ def measure(asked: argparse.Namespace) -> None:
     """Climb all rungs that the file does not have yet, and write it after each."""
     source = {"backbone": asked.backbone, "weights": asked.weights, "checkpoint": asked.checkpoint}
     setting = prepare(asked.protocol, Origin(**source), views=asked.views)
+    if setting.trained is not None and asked.without is None:
+        raise InputError(
+            "This backbone was trained on the classes that are to play novel; name a recipe that trains others "
+            "without them: --without cifar100-fast."
+        )
     draws: list[int | None] = [*setting.draws(None), *range(asked.draws)] if asked.draws else list(setting.draws(None))
     data = draw_data(setting, list(dict.fromkeys(draws)))
     name = asked.name or "-".join(filter(None, [asked.protocol, setting.recipe or setting.backbone.name]))
@@ -96,14 +129,16 @@ def measure(asked: argparse.Namespace) -> None:
     about = {
         "protocol": setting.protocol.name, "backbone": setting.backbone.name, "recipe": setting.recipe,
         "views": setting.views, "draws": list(data), "seed": asked.seed, "weights": setting.fingerprint,
-        "data": setting.checksum, "code": package_code(),
+        "data": setting.checksum, "code": package_code(), "without": asked.without, "width": asked.width,
     }  # fmt: skip
     known = read_json(file) if file.is_file() else {}
     rows: list[Row] = known.get("rows", []) if all(known.get(key) == value for key, value in about.items()) else []
     done = {(row["g"], row["power"], row["prior"]) for row in rows}
     rungs = [at for at in itertools.product(G, POWERS, PRIORS) if at not in done]
+    held_out = defaults.settings(asked, asked.without, [asked.views]) if asked.without else ()
+    plays = [(play, list(session_data(play.protocol, draw_data(play, [0])[0]))) for _, _, play in held_out]
     for at in track(rungs, "Climbing"):
-        rows += climb(setting, data, at, asked.seed)
+        rows += climb(setting, data, at, points(at, plays, asked.seed) if plays else None, asked.seed)
         seconds = time.perf_counter() - begun
         stamp = make_stamp(command(), setting.device, None, started=started, seconds=seconds)
         write_json(file, {**about, "stamp": asdict(stamp), "rows": rows})
@@ -192,13 +227,11 @@ def write_page(folder: Path, out: Path) -> None:
 def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--protocol", default="cub200")
-    parser.add_argument("--backbone", default="efficientnet_lite0")
-    parser.add_argument("--weights", default="imagenet")
+    defaults.add_held_out(parser)
     parser.add_argument("--checkpoint", type=Path)
+    parser.add_argument("--without", help="the recipe of backbones that do not know the classes that play novel")
     parser.add_argument("--views", type=int, default=1, help="looks at an image that are averaged; 2 is mirrored")
     parser.add_argument("--draws", type=int, default=10, help="beside the standard shots")
-    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--name", help="of the file; by default that of the protocol and the backbone")
     parser.add_argument("--folder", type=Path, default=Path("results/ladder"))
     parser.add_argument("--page", nargs="?", type=Path, const=Path("docs/ladder.md"), help="make the page instead")
