@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from masil.errors import InputError, UnknownNameError
+from masil.learner import TRAINED_BALANCE
 from masil.methods import METHODS, Checked, DCosine, Keeps, Method, Queries, Samples, Teen, make, trains_its_own_base
 
 BASE = Samples(torch.rand(6, 3), labels=torch.arange(3).repeat(2))
@@ -103,7 +104,7 @@ def test_a_method_is_made_with_its_parameters_which_are_all_recorded(task) -> No
     method = make("teen", a=0.3)
     assert isinstance(method, Teen)
     assert method.parameters(task()) == {"a": 0.3, "temperature": 16.0}
-    assert make("masil").parameters(task(adapted=True))["balance"] == 0.75
+    assert make("masil").parameters(task(adapted=True))["balance"] == TRAINED_BALANCE["accuracy"]
     given = make("masil", concepts=5).parameters(task())
     assert given | {"concepts": 5, "balance": 1.0} == given
     assert Keeps.EXEMPLARS not in DCosine.keeps

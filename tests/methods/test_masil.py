@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from masil.errors import InputError
-from masil.learner import Masil
+from masil.errors import UnknownNameError
+from masil.learner import AIMS, TRAINED_BALANCE, Masil
 from masil.methods import MasilMethod, Queries, Samples
 
 pytestmark = pytest.mark.filterwarnings("ignore::masil.concepts.NMFConvergenceWarning")
@@ -34,6 +34,15 @@ def test_an_aim_is_recorded_with_what_was_chosen_for_it(task) -> None:
     method.fit(Samples(cloud(base, 1), labels=base), told)
     assert method.remarks()["strength of balance"] == method.learner.balance_
     assert (method.parameters(told)["aim"], method.parameters(told)["balance"]) == ("accuracy", None)
-    with pytest.raises(InputError, match="this backbone was trained on them"):
-        method.fit(Samples(cloud(base, 1), labels=base), task(6, 3, adapted=True))
     assert MasilMethod().parameters(told)["aim"] is None
+
+
+def test_on_a_trained_backbone_an_aim_stands_for_a_balance(task) -> None:
+    told = task(6, 3, adapted=True)
+    for aim in AIMS:
+        found = MasilMethod(aim=aim).parameters(told)
+        assert (found["aim"], found["balance"]) == (None, TRAINED_BALANCE[aim])
+    assert MasilMethod().parameters(told)["balance"] == TRAINED_BALANCE["accuracy"]
+    assert MasilMethod(balance=0.1).parameters(told)["balance"] == 0.1
+    with pytest.raises(UnknownNameError, match="no aim called 'acuracy'; did you mean 'accuracy'"):
+        MasilMethod(aim="acuracy").parameters(told)

@@ -82,7 +82,7 @@ def tune(
 
     from masil.backbones import ActivationStore, create
     from masil.data import load
-    from masil.learner import TRAINED_BALANCE, VARIED, Masil
+    from masil.learner import VARIED, Masil, for_trained
     from masil.learner import tune as choose
     from masil.protocol import PROTOCOLS, sessions
     from masil.training import load_trained
@@ -100,7 +100,8 @@ def tune(
     if trained is not None:
         warn_of_seen_classes(trained.names, names, json=json)
     activations = ActivationStore().get(net, images, device=device)
-    model = Masil(backbone=None, balance=1.0 if checkpoint is None else TRAINED_BALANCE)  # as `masil run` does
+    aim = "harmonic" if measure == "harmonic_mean" else "accuracy"
+    model = Masil(backbone=None, **({"balance": 1.0} if checkpoint is None else for_trained({"aim": aim})))
     tuned = choose(
         activations, images.labels.tolist(), model,
         shots=shots, plays=plays, varied=VARIED if everything else None, measure=measure, seed=seed,

@@ -17,7 +17,7 @@ from masil.learner.answers import (
     Taught,
     TaughtClass,
 )
-from masil.learner.calibration import TRAINED_BALANCE, mean_by_class, offsets
+from masil.learner.calibration import mean_by_class, offsets
 from masil.learner.core import Base, Scores, fit_base, score, teach
 from masil.learner.estimator import NotFittedError
 from masil.learner.explain import Crop, Explanation
@@ -28,7 +28,7 @@ from masil.learner.picture import draw_explanation
 from masil.learner.prior import Concepts, PriorWeight, fit_concepts
 from masil.learner.rehearsal import Rehearsed, judge, operating_points
 from masil.learner.rows import ClassRows, Event, SessionRecord, Shots, take_power
-from masil.learner.settings import AIMS, STRENGTHS, Settings, refuse_aim_of_trained
+from masil.learner.settings import AIMS, STRENGTHS, TRAINED_BALANCE, Settings, for_trained
 from masil.learner.tune import VARIED, Trial, Tuned, tune
 from masil.learner.unknown import UnknownDetector, auroc
 from masil.learner.vectors import borrowed

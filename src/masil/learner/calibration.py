@@ -23,7 +23,6 @@ from torch import Tensor
 from torch.nn import functional
 
 OWN_WEIGHT = 0.25  # of a class's own e beside the mean of its kind
-TRAINED_BALANCE = 0.75  # of the midpoint, where the backbone was trained on the images that e is measured on
 DEFAULT_TEMPERATURE = 16.0  # where no class has an image to spare
 TEMPERATURES = (1.0, 1000.0)
 

@@ -16,7 +16,6 @@ from masil.collapse import Embedding
 from masil.errors import DataError, InputError, suggest
 from masil.learner.answers import Answers, Evaluation, ModelCard, Taught, TaughtClass, known_classes, neighbours
 from masil.learner.answers import evaluate as compare
-from masil.learner.calibration import TRAINED_BALANCE
 from masil.learner.core import Base, Scores, class_offsets, fit_base, score, teach
 from masil.learner.encoder import Encoder, read_base_session, read_labelled
 from masil.learner.estimator import Estimator
@@ -26,7 +25,7 @@ from masil.learner.model_file import SavedModel, read_model, write_model
 from masil.learner.prior import fit_concepts
 from masil.learner.rehearsal import choose_points
 from masil.learner.rows import ClassRows, Counts, Event, SessionRecord, SessionRows, Shots, now, replay, teacher_name
-from masil.learner.settings import Alpha, core_settings, read_settings, refuse_aim_of_trained
+from masil.learner.settings import Alpha, core_settings, for_trained, read_settings
 from masil.protocol import Protocol
 
 if TYPE_CHECKING:
@@ -67,8 +66,8 @@ class Masil(Estimator):
             of many images and of a few compete on one scale. 1, the midpoint, if not given; 0 compares cosines as they
             are; in between, where the backbone has been trained on the base images and expects too much of them.
         aim: instead of a balance, what `fit` chooses it for, in two smaller base sessions in which some base classes
-            play novel: "accuracy" over all classes, or the "harmonic" mean of base and novel accuracy. A backbone that
-            was trained on the base images knows these classes, so that novel ones seem easier than they will be.
+            play novel: "accuracy" over all classes, or the "harmonic" mean of base and novel accuracy. To a backbone
+            that was trained on these classes they are not new, and the choice is too strong: see `from_trained`.
         bias: subtracted from the scores of base classes, on top of that.
         crops: of each base image, for a bank of parts (the paper takes 10); 0 makes it of the whole images, which is
             the better prior for whole images.
@@ -113,11 +112,11 @@ class Masil(Estimator):
         Vectors of the frame go to the classes of the same names. A base session that kept no names has numbered its
         classes: labels 0 … k − 1 are then those numbers; for other labels the images must show which vector is whose.
 
-        What it expects of base images it expects of images that the backbone was trained on, which is too much by about
-        a third on base classes that play novel: hence balance = ¾. For the same reason an `aim` is refused.
+        What it expects of base images it expects of images that the backbone was trained on, which is too much. Hence
+        an `aim`, "accuracy" if not given, stands for a balance that was found with other backbones, trained without
+        some of the classes: `TRAINED_BALANCE`.
         """
-        refuse_aim_of_trained(params.get("aim"))
-        params = {"balance": TRAINED_BALANCE, **params}
+        params = for_trained(params)
         if trained.projection is not None:
             names: Sequence[Label] = trained.names or tuple(range(len(trained.class_vectors)))
             frame = {} if "class_vectors" in params else {"class_vectors": trained.class_vectors, "class_names": names}

@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Literal, final
+from typing import TYPE_CHECKING, Any, Literal, final
 
 import numpy as np
 
@@ -23,6 +23,9 @@ SOLVERS = ("exact", "sgdr")
 CALIBRATIONS = ("concepts", "teen", "both")
 AIMS = {"accuracy": "over all classes, what the field ranks by", "harmonic": "mean of base and novel accuracy"}
 STRENGTHS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5)  # of balance, among which an aim chooses
+# The strengths for a backbone that was trained on the base images. It knows the classes that would play novel, so these
+# were found with backbones that were trained without some classes (`docs/defaults.md`).
+TRAINED_BALANCE = {"accuracy": 0.5, "harmonic": 0.75}
 
 
 @final
@@ -124,14 +127,13 @@ def core_settings(model: Masil) -> Settings:
     return Settings(**{field.name: getattr(model, field.name) for field in fields(Settings)})
 
 
-def refuse_aim_of_trained(aim: str | None) -> None:
-    """Refuse to choose a balance on classes that the backbone was trained on."""
-    if aim is not None:
-        raise InputError(
-            f"A balance for the aim '{aim}' is chosen on base classes that play novel, but this backbone was trained "
-            "on them, so that they are not new to it; on CIFAR-100 such a choice cost five points. Give "
-            "`balance` instead."
-        )
+def for_trained(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Give a learner's parameters with the balance for a backbone that was trained on the base images, by their aim."""
+    if parameters.get("balance") is not None:
+        return dict(parameters)
+    aim = parameters.get("aim") or "accuracy"
+    lookup("aim", aim, AIMS)
+    return {**parameters, "balance": TRAINED_BALANCE[aim], "aim": None}
 
 
 def _without_effect(model: Masil, settings: Settings) -> Iterator[tuple[tuple[str, ...], str]]:

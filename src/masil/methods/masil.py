@@ -10,7 +10,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from masil.learner import TRAINED_BALANCE, Masil, refuse_aim_of_trained
+from masil.learner import Masil, for_trained
 from masil.methods.method import Geometry, Keeps, Method, Queries, Samples, Task, state
 from masil.methods.nc_fscil import MASIL
 
@@ -79,8 +79,8 @@ class MasilMethod(Method):
         return {"concept_cosine": {"plain": bank.mean_cosine(), "centred": bank.mean_cosine(centred=True)}, **chosen}
 
     def _new(self, task: Task) -> Masil:
-        aim = self.chosen.get("aim")
         if task.adapted:
-            refuse_aim_of_trained(aim)
-        usual = {} if aim is not None else {"balance": TRAINED_BALANCE if task.adapted else 1.0}
-        return Masil(backbone=None, **{**usual, "seed": task.seed, **self.chosen})
+            given = for_trained(self.chosen)
+        else:
+            given = {**({} if self.chosen.get("aim") else {"balance": 1.0}), **self.chosen}
+        return Masil(backbone=None, **{"seed": task.seed, **given})
