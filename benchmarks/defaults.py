@@ -3,9 +3,10 @@
 Some base classes are held out and play novel ones, on base *training* images alone. Where a backbone is trained, it is
 trained anew without them, half as wide as usual: classes that a backbone has seen are no novel ones. Around the present
 defaults one parameter at a time is varied: power, shrinkage, concepts, α and how it is read, prior versus TEEN and its
-weight, the weight of a class's own part in the balance, views; the balance is tried at every strength with each. Two rows win: the one
-with the best accuracy over all classes, which is what the field ranks by, and the one with the best harmonic mean of
-base and novel accuracy. The defaults in the code are what the page says, and no test image has a say in it.
+weight, the weight of a class's own part in the balance, views; the balance is tried at every strength with each. Two
+rows win: the one with the best accuracy over all classes, which is what the field ranks by, and the one with the best
+harmonic mean of base and novel accuracy. The defaults in the code are what the page says, and no test image has a say
+in it.
 
     python benchmarks/defaults.py --protocol cifar100 --recipe cifar100-short --plays 2
     python benchmarks/defaults.py --protocol cub200 --plays 3
