@@ -162,6 +162,16 @@ def test_five_rounds_make_a_matrix_about_orthogonal_in_float32():
     assert float(values.max()) < 1.3
 
 
+@pytest.mark.parametrize("decay", [0.0, 1.0, 2.0])
+def test_in_bfloat16_the_step_points_the_same_way(decay):
+    draw = torch.Generator().manual_seed(0)
+    left, right = (torch.linalg.qr(torch.randn(n, 64, generator=draw)).Q for n in (64, 576))
+    X = ((left * torch.arange(1, 65) ** -decay) @ right.T)[None]  # singular values 1, 2^-decay, 3^-decay, …
+    exact, cast = orthogonal(X), orthogonal(X, cast=torch.bfloat16)
+    assert cast.dtype == X.dtype
+    assert float((cast - exact).norm() / exact.norm()) < 0.1
+
+
 def test_no_gradient_no_step_and_no_division_by_zero():
     still, zero = (torch.nn.Parameter(torch.ones(4, 2, 3, 3)) for _ in range(2))
     zero.grad = torch.zeros_like(zero)

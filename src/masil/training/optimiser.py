@@ -21,15 +21,22 @@ class Muon(torch.optim.Optimizer):
     """W ← √o W/‖W‖ − lr · orthogonal(g + momentum · m), m ← momentum · m + g: momentum of orthogonal steps.
 
     `torch.optim.Muon` takes matrices alone, works in bfloat16 whatever the processor makes of it, and goes over them
-    one by one. Here a convolution [o c h w] is the matrix [o, c·h·w], the precision is the weights' own, equal shapes
-    are worked on together, and the weights keep their norm.
+    one by one. Here a convolution [o c h w] is the matrix [o, c·h·w], large products are in the precision of `cast`
+    and all else in the weights' own, equal shapes are worked on together, and the weights keep their norm.
 
     With ‖W‖ = √o and an orthogonal step of about that norm, the learning rate is the relative change of a weight. The
     batch norm behind a convolution makes its scale free, and so the constraint costs nothing.
     """
 
-    def __init__(self, params: Iterable[Any], lr: float, momentum: float = 0.9, rounds: int = 3) -> None:
-        super().__init__(params, {"lr": lr, "momentum": momentum, "rounds": rounds})
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float,
+        momentum: float = 0.9,
+        rounds: int = 3,
+        cast: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(params, {"lr": lr, "momentum": momentum, "rounds": rounds, "cast": cast})
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
@@ -42,7 +49,7 @@ class Muon(torch.optim.Optimizer):
                     alike[tuple(weight.shape)].append(weight)
             for shape, weights in alike.items():
                 moved = torch.stack([as_matrix(self._nesterov(weight, group["momentum"])) for weight in weights])
-                for weight, update in zip(weights, orthogonal(moved, group["rounds"]), strict=True):
+                for weight, update in zip(weights, orthogonal(moved, group["rounds"], group["cast"]), strict=True):
                     matrix = as_matrix(weight)
                     matrix.mul_(shape[0] ** 0.5 / matrix.norm().clamp_min(1e-12)).sub_(update, alpha=group["lr"])
 
@@ -61,17 +68,18 @@ def as_matrix(weight: Tensor) -> Tensor:
     return weight.flatten(1) if weight.is_contiguous() else weight.movedim(1, -1).flatten(1)
 
 
-def orthogonal(matrices: Tensor, rounds: int = 3) -> Tensor:
+def orthogonal(matrices: Tensor, rounds: int = 3, cast: torch.dtype | None = None) -> Tensor:
     """Send the singular values of matrices [b m n] towards 1, keeping their singular vectors, by Newton–Schulz rounds.
 
     A round is X ← U X with U = l I + c G + q G² and G = X Xᵀ. Every U is a polynomial in the first G, so they commute,
     and the rounds need only m × m matrices: X ← (… U₂ U₁) X at the end, G ← U G U in between. For the 512 × 4608 of a
-    ResNet's last stage that is half the arithmetic of multiplying X in every round.
+    ResNet's last stage that is half the arithmetic of multiplying X in every round. The two products with X, two thirds
+    of the work, are in the precision of `cast`; the direction changes by less than .1 in that of bfloat16.
     """
     if matrices.shape[1] > matrices.shape[2]:
-        return orthogonal(matrices.transpose(1, 2), rounds).transpose(1, 2)
-    X = matrices / matrices.flatten(1).norm(dim=1).clamp_min(1e-12)[:, None, None]
-    G = X @ X.mT
+        return orthogonal(matrices.transpose(1, 2), rounds, cast).transpose(1, 2)
+    X = (matrices / matrices.flatten(1).norm(dim=1).clamp_min(1e-12)[:, None, None]).to(cast or matrices.dtype)
+    G = (X @ X.mT).to(matrices.dtype)
     product: Tensor | None = None
     for remaining in reversed(range(rounds)):
         U = torch.baddbmm(G, G, G, beta=CUBIC, alpha=QUINTIC)
@@ -79,8 +87,8 @@ def orthogonal(matrices: Tensor, rounds: int = 3) -> Tensor:
         product = U if product is None else U @ product
         if remaining:
             G = U @ G @ U
-    result: Tensor = X if product is None else product @ X
-    return result
+    result: Tensor = X if product is None else product.to(X.dtype) @ X
+    return result.to(matrices.dtype)
 
 
 @final
@@ -183,7 +191,7 @@ def _parts(network: Network, recipe: Recipe, learnt: Iterable[Tensor]) -> Iterat
         )
     if muon and by_muon:
         groups = [{"params": group, "lr": muon.lr * rate} for rate, group in by_muon.items()]
-        yield Muon(groups, lr=muon.lr, momentum=muon.momentum, rounds=muon.rounds)
+        yield Muon(groups, lr=muon.lr, momentum=muon.momentum, rounds=muon.rounds, cast=network.cast)
 
 
 def _like(saved: Tensor, parameter: Tensor) -> Tensor:
