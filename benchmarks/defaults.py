@@ -37,12 +37,13 @@ from masil.methods import make
 from masil.methods.method import Task
 from masil.progress import track
 from masil.protocol import PROTOCOLS, Protocol, pseudo_novel, score_session
+from masil.report.traced import portable
 from masil.storage import read_json, write_bytes, write_json
 from masil.training import recipe
 
 TRIED: dict[str, tuple[Any, ...]] = {
     "power": (*VARIED["power"],),
-    "shrinkage": (0.3, 3.0, "auto"),
+    "shrinkage": (0.1, 0.3, 3.0, "auto"),
     "concepts": (*VARIED["concepts"],),
     "alpha": (0.0, 0.5),
     "reading": ("literal",),
@@ -87,24 +88,27 @@ def settings(
             yield play, count, prepare(shape, Origin(**source), dataset=base, views=count)
 
 
-def measure(setting: Setting, choice: Row, seed: int, draw: int = 0) -> Iterator[Row]:
-    """Yield accuracy and harmonic mean after the last session for every strength of the balance.
-
-    "alone" are the shares of base and of novel images whose class wins among its like.
-    """
+def measure(setting: Setting, choice: Row, seed: int, draws: int) -> Iterator[Row]:
+    """Yield the figures after the last session for every draw of the shots and strength of the balance."""
     protocol = setting.protocol
-    sessions = list(session_data(protocol, draw_data(setting, [draw])[draw]))
     choice = dict(choice)
     with patch.object(calibration, "OWN_WEIGHT", choice.pop("own_weight", calibration.OWN_WEIGHT)):
         method: Any = make("masil", balance=1.0, **choice)
-        method.fit(sessions[0].taught, Task(protocol, seed=seed, adapted=setting.trained is not None))
-        for session in sessions[1:]:
-            method.learn(session.taught)
-        yield from strengths(method, sessions[-1], protocol)
+        for draw, data in draw_data(setting, range(draws)).items():
+            base, *sessions = session_data(protocol, data)
+            if not draw:  # base images are the same in every draw
+                method.fit(base.taught, Task(protocol, seed=seed, adapted=setting.trained is not None))
+            taught = copy.deepcopy(method)
+            for session in sessions:
+                taught.learn(session.taught)
+            yield from ({"draw": draw, **row} for row in strengths(taught, sessions[-1], protocol))
 
 
 def strengths(method: Any, last: SessionData, protocol: Protocol) -> Iterator[Row]:
-    """Yield the figures of the last session at every strength of the balance."""
+    """Yield the figures of the last session at every strength of the balance.
+
+    "alone" are the shares of base and of novel images whose class wins among its like.
+    """
     k = protocol.base_classes
     scores, of_base = method.scores(last.tests), last.truth < k
     alone = {
@@ -129,10 +133,15 @@ def sweep(asked: argparse.Namespace) -> None:
     for play, views, setting in settings(asked, asked.recipe, asked.views):
         tried = list(choices()) if views == asked.views[0] else [{}]
         for choice in track(tried, f"Play {play}"):
-            for found in measure(setting, choice, asked.seed):
+            for found in measure(setting, choice, asked.seed, asked.draws):
                 rows.append({"play": play, "choice": choice | {"views": views}, **found})
             about = {"protocol": asked.protocol, "recipe": asked.recipe, "backbone": setting.backbone.name}
-            about |= {"width": asked.width if asked.recipe else None, "seed": asked.seed, "plays": asked.plays}
+            about |= {
+                "width": asked.width if asked.recipe else None,
+                "seed": asked.seed,
+                "plays": asked.plays,
+                "draws": asked.draws,
+            }
             seconds = time.perf_counter() - begun
             stamp = make_stamp(command(), setting.device, None, started=started, seconds=seconds)
             write_json(file, {**about, "code": package_code(), "stamp": asdict(stamp), "rows": rows})
@@ -141,20 +150,20 @@ def sweep(asked: argparse.Namespace) -> None:
 
 
 def averaged(rows: list[Row]) -> list[Row]:
-    """Give the means over plays for each choice and strength."""
+    """Give the means over plays and draws for each choice and strength."""
     groups: dict[tuple[str, float], list[Row]] = {}
     for row in rows:
         groups.setdefault((str(row["choice"]), row["balance"]), []).append(row)
     keys = ("accuracy", "base", "novel", "harmonic_mean")
     return [
-        {"choice": group[0]["choice"], "balance": group[0]["balance"], "plays": len(group)}
+        {"choice": group[0]["choice"], "balance": group[0]["balance"]}
         | {key: fmean(row[key] for row in group) for key in keys}
         for group in groups.values()
     ]
 
 
 def best(rows: list[Row], aim: str) -> Row:
-    """Give the choice and strength with the best mean over plays."""
+    """Give the choice and strength with the best mean."""
     return max(averaged(rows), key=lambda row: row[aim])
 
 
@@ -165,7 +174,8 @@ def page(files: list[Path]) -> str:
     for file in files:
         found = read_json(file)
         of = f"trained by {found['recipe']} at width {found['width']}" if found["recipe"] else found["backbone"]
-        made = f"{found['plays']} plays; `python benchmarks/{found['stamp']['command']}`."
+        made = f"{found['plays']} plays, {found['draws']} draws of the shots in each; "
+        made += f"`python benchmarks/{portable(found['stamp']['command'])}` at {found['stamp']['commit']}."
         lines += ["", f"## {found['protocol']}, {of}", "", made]
         for aim, title in AIMS.items():
             lines += ["", f"By {title}:", "", "| choice | balance | accuracy | base | novel | harmonic mean |",
@@ -190,6 +200,7 @@ def add_held_out(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--weights", default="imagenet")
     parser.add_argument("--data", type=Path)
     parser.add_argument("--plays", type=int, default=2, help="divisions of the base classes to average over")
+    parser.add_argument("--draws", type=int, default=5, help="of the shots, in each play")
     parser.add_argument("--share", type=float, default=0.4, help="of the base classes that play novel")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--base", type=Path, default=Path("runs/defaults"), help="where backbones are kept")

@@ -231,7 +231,6 @@ def main() -> None:
     parser.add_argument("--checkpoint", type=Path)
     parser.add_argument("--without", help="the recipe of backbones that do not know the classes that play novel")
     parser.add_argument("--views", type=int, default=1, help="looks at an image that are averaged; 2 is mirrored")
-    parser.add_argument("--draws", type=int, default=10, help="beside the standard shots")
     parser.add_argument("--name", help="of the file; by default that of the protocol and the backbone")
     parser.add_argument("--folder", type=Path, default=Path("results/ladder"))
     parser.add_argument("--page", nargs="?", type=Path, const=Path("docs/ladder.md"), help="make the page instead")

@@ -45,7 +45,8 @@ def variants(asked: argparse.Namespace) -> list[Recipe]:
 
 def judge(setting: Setting, draws: int, seed: int) -> Row:
     """Give the means over draws, each at the strength of the balance that is best for what is asked."""
-    found = [list(measure(setting, {}, seed, draw)) for draw in range(draws)]
+    rows = list(measure(setting, {}, seed, draws))
+    found = [[row for row in rows if row["draw"] == draw] for draw in range(draws)]
     best = {aim: [max(row[aim] for row in rows) for rows in found] for aim in ("accuracy", "harmonic_mean")}
     return {aim: fmean(values) for aim, values in best.items()} | {
         "accuracy_deviation": stdev(best["accuracy"]) if draws > 1 else 0.0,
