@@ -135,13 +135,8 @@ def sweep(asked: argparse.Namespace) -> None:
         for choice in track(tried, f"Play {play}"):
             for found in measure(setting, choice, asked.seed, asked.draws):
                 rows.append({"play": play, "choice": choice | {"views": views}, **found})
-            about = {"protocol": asked.protocol, "recipe": asked.recipe, "backbone": setting.backbone.name}
-            about |= {
-                "width": asked.width if asked.recipe else None,
-                "seed": asked.seed,
-                "plays": asked.plays,
-                "draws": asked.draws,
-            }
+            about = {name: getattr(asked, name) for name in ("protocol", "recipe", "seed", "plays", "draws")}
+            about |= {"backbone": setting.backbone.name, "width": asked.width if asked.recipe else None}
             seconds = time.perf_counter() - begun
             stamp = make_stamp(command(), setting.device, None, started=started, seconds=seconds)
             write_json(file, {**about, "code": package_code(), "stamp": asdict(stamp), "rows": rows})
@@ -200,7 +195,6 @@ def add_held_out(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--weights", default="imagenet")
     parser.add_argument("--data", type=Path)
     parser.add_argument("--plays", type=int, default=2, help="divisions of the base classes to average over")
-    parser.add_argument("--draws", type=int, default=5, help="of the shots, in each play")
     parser.add_argument("--share", type=float, default=0.4, help="of the base classes that play novel")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--base", type=Path, default=Path("runs/defaults"), help="where backbones are kept")
@@ -211,6 +205,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_held_out(parser)
     parser.add_argument("--recipe", help="train a backbone by it, without the classes that play novel")
+    parser.add_argument("--draws", type=int, default=5, help="of the shots, in each play")
     parser.add_argument(
         "--views", type=int, nargs="+", default=[1], help="all is tried with the first; then the others"
     )

@@ -49,6 +49,7 @@ G = {"identity": "linear", "whitening": "whitening"}
 POWERS = (1.0, 0.5)
 PRIORS: dict[str, str | None] = {"no prior": None, "TEEN": "teen", "concepts": "concepts", "both": "both"}
 POINTS = {"as they are": None, "accuracy point": "accuracy", "harmonic point": "harmonic"}
+HELD_OUT_DRAWS = 5  # of the shots, where strengths are found with backbones of their own
 FIGURES = ("last", "average", "harmonic_mean", "base", "novel")
 Row = dict[str, Any]
 
@@ -66,17 +67,16 @@ def rung(at: At, strength: float | None = None) -> Balanced:
     return made
 
 
-def points(at: At, plays: Sequence[tuple[Setting, list[SessionData]]], seed: int) -> dict[str, float]:
-    """Give the best strength for each aim where classes play novel to backbones that were trained without them."""
-
-    def rehearsed(setting: Setting, sessions: list[SessionData]) -> Rehearsed:
-        method, last = rung(at, 1.0), sessions[-1]
-        method.fit(sessions[0].taught, Task(setting.protocol, seed=seed, adapted=setting.trained is not None))
-        for session in sessions[1:]:
-            method.learn(session.taught)
-        return Rehearsed(method._plain(last.tests), method._offsets(), last.truth, setting.protocol.base_classes)
-
-    return operating_points(rehearsed(*play) for play in plays)
+def rehearsals(at: At, plays: Sequence[tuple[Setting, list[list[SessionData]]]], seed: int) -> Iterator[Rehearsed]:
+    """Play a rung where classes play novel to backbones that were trained without them, for every draw of shots."""
+    for setting, draws in plays:
+        protocol, method = setting.protocol, rung(at, 1.0)
+        method.fit(draws[0][0].taught, Task(protocol, seed=seed, adapted=setting.trained is not None))
+        for _, *sessions in draws:
+            taught, last = copy.deepcopy(method), sessions[-1]
+            for session in sessions:
+                taught.learn(session.taught)
+            yield Rehearsed(taught._plain(last.tests), taught._offsets(), last.truth, protocol.base_classes)
 
 
 def climb(
@@ -136,9 +136,13 @@ def measure(asked: argparse.Namespace) -> None:
     done = {(row["g"], row["power"], row["prior"]) for row in rows}
     rungs = [at for at in itertools.product(G, POWERS, PRIORS) if at not in done]
     held_out = defaults.settings(asked, asked.without, [asked.views]) if asked.without else ()
-    plays = [(play, list(session_data(play.protocol, draw_data(play, [0])[0]))) for _, _, play in held_out]
+    plays = [
+        (play, [list(session_data(play.protocol, drawn)) for drawn in draw_data(play, range(HELD_OUT_DRAWS)).values()])
+        for _, _, play in held_out
+    ]
     for at in track(rungs, "Climbing"):
-        rows += climb(setting, data, at, points(at, plays, asked.seed) if plays else None, asked.seed)
+        found = operating_points(rehearsals(at, plays, asked.seed)) if plays else None
+        rows += climb(setting, data, at, found, asked.seed)
         seconds = time.perf_counter() - begun
         stamp = make_stamp(command(), setting.device, None, started=started, seconds=seconds)
         write_json(file, {**about, "stamp": asdict(stamp), "rows": rows})
@@ -231,6 +235,7 @@ def main() -> None:
     parser.add_argument("--checkpoint", type=Path)
     parser.add_argument("--without", help="the recipe of backbones that do not know the classes that play novel")
     parser.add_argument("--views", type=int, default=1, help="looks at an image that are averaged; 2 is mirrored")
+    parser.add_argument("--draws", type=int, default=10, help="beside the standard shots")
     parser.add_argument("--name", help="of the file; by default that of the protocol and the backbone")
     parser.add_argument("--folder", type=Path, default=Path("results/ladder"))
     parser.add_argument("--page", nargs="?", type=Path, const=Path("docs/ladder.md"), help="make the page instead")
