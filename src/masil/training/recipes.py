@@ -83,7 +83,7 @@ _CIFAR = Recipe(
 )
 _SMOOTH = CosineLoss(smoothing=0.1).to_json()
 _MINI = replace(
-    _CIFAR, backbone="resnet18", framing=(84, 84), stages=((26, 42), (12, 56), (6, 84)),
+    _CIFAR, backbone="resnet18", framing=(84, 84), stages=((18, 42), (8, 56), (4, 84)),
     augmentation=replace(_CIFAR.augmentation, pad=10), loss=_SMOOTH,
 )  # fmt: skip
 
