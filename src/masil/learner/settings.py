@@ -25,7 +25,7 @@ AIMS = {"accuracy": "over all classes, what the field ranks by", "harmonic": "me
 STRENGTHS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5)  # of balance, among which an aim chooses
 # The strengths for a backbone that was trained on the base images. It knows the classes that would play novel, so these
 # were found with backbones that were trained without some classes (`docs/defaults.md`).
-TRAINED_BALANCE = {"accuracy": 0.5, "harmonic": 0.75}
+TRAINED_BALANCE = {"accuracy": 0.5, "harmonic": 1.0}
 
 
 @final
