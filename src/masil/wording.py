@@ -1,4 +1,4 @@
-"""Numbers in words, the same in every sentence of masil's."""
+"""What many sentences of masil's say, the same in each: numbers in words, and how an extra comes."""
 
 
 def plural(count: int, what: str) -> str:
@@ -9,6 +9,11 @@ def plural(count: int, what: str) -> str:
 def percent(share: float | None) -> str:
     """Give a share as people read it: '93.4 %', or '–' where there is none."""
     return "–" if share is None else f"{100 * share:.1f} %"
+
+
+def missing_extra(what: str, extra: str) -> str:
+    """Say that something needs an extra, and how it comes: from masil's source, because no package index has it."""
+    return f"{what} an extra of masil; in the folder of its source: pip install -e '.[{extra}]'"
 
 
 def duration(seconds: float, digits: int = 0) -> str:

@@ -161,6 +161,6 @@ def test_a_cluster_that_is_not_there_is_a_sentence(setting, address, tmp_path, m
         with pytest.raises(InputError, match=re.escape(sentence)):
             bench(setting, ["d-cosine"], 1, out=tmp_path / "out", workers=where)
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(InputError, match=r"which is not installed; .* pip install 'masil\[cluster\]'"):
+    with pytest.raises(InputError, match=r"Clusters are an extra of masil; .* pip install -e '.\[cluster\]'"):
         bench(setting, ["d-cosine"], 1, out=tmp_path / "out", workers=address)
     assert not (tmp_path / "out").exists()

@@ -23,7 +23,7 @@ def complaint(masil):
 def test_the_extra_is_named_where_it_is_missing(complaint, monkeypatch):
     there = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "uvicorn" else there(name))
-    sentence = "The studio needs packages that are not installed; get them with: pip install 'masil[studio]'"
+    sentence = "The studio is an extra of masil; in the folder of its source: pip install -e '.[studio]'"
     assert complaint("m.masil") == sentence
 
 

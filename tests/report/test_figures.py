@@ -154,5 +154,5 @@ def test_many_runs_leave_room_for_the_axes(record):
 
 def test_where_matplotlib_is_missing_a_sentence_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(InputError, match=r'an extra of masil: pip install "masil\[report\]"'):
+    with pytest.raises(InputError, match=r"Figures are an extra of masil; .* pip install -e '.\[report\]'"):
         accuracy_by_session([FALLING])

@@ -1,6 +1,6 @@
 """Any vision model of the `transformers` library (ViT, DINOv2, CLIP, ResNet …) as a frozen backbone, by name or object.
 
-The only file that imports `transformers`, and only when it is called; `pip install "masil[transformers]"` brings it.
+The only file that imports `transformers`, and only when it is called; the extra `transformers` brings it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from masil.backbones.backbone import IMAGENET_MEAN, IMAGENET_STD, Backbone
 from masil.backbones.module import noise_images, way_to_non_negative
 from masil.data import Framing
 from masil.errors import InputError, StorageError, lookup
+from masil.wording import missing_extra
 
 # Where the model's own pooling was trained with it and is better than one of its last tokens.
 POOLED_BY_THE_MODEL = ("clip_vision_model", "siglip_vision_model")
@@ -131,7 +132,7 @@ def _library() -> ModuleType:
     try:
         import transformers
     except ImportError as error:
-        raise InputError('Models of `transformers` are an extra of masil: pip install "masil[transformers]"') from error
+        raise InputError(missing_extra("Models of `transformers` are", "transformers")) from error
     return transformers
 
 

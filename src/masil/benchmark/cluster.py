@@ -31,6 +31,7 @@ import masil
 from masil.benchmark.provenance import package_code
 from masil.errors import InputError, MasilError
 from masil.storage import Child, Parent
+from masil.wording import missing_extra
 
 _ENTRY = "from masil.benchmark.cluster import serve; serve()"
 
@@ -148,10 +149,7 @@ def open_cluster(address: str, sources: Iterable[Path] = ()) -> Iterator[Cluster
     try:
         import distributed
     except ImportError as error:
-        raise InputError(
-            "A cluster is reached through dask.distributed, which is not installed; get it with: "
-            "pip install 'masil[cluster]'"
-        ) from error
+        raise InputError(missing_extra("Clusters are", "cluster")) from error
     connect: Any = distributed.Client  # without types
     try:
         client = connect(address, timeout=CONNECT, set_as_default=False)

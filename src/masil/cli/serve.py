@@ -10,6 +10,7 @@ from masil.cli import options
 from masil.cli.output import log_stages, say
 from masil.errors import InputError
 from masil.hardware import import_torch
+from masil.wording import missing_extra
 
 
 def serve(
@@ -30,7 +31,7 @@ def serve(
     """Open a model in the browser: ask it, teach it, ask why, take things back. Ctrl-C ends it."""
     needed = ("fastapi", "uvicorn", "python_multipart", "prometheus_client")
     if any(importlib.util.find_spec(package) is None for package in needed):
-        raise InputError("The studio needs packages that are not installed; get them with: pip install 'masil[studio]'")
+        raise InputError(missing_extra("The studio is", "studio"))
 
     import_torch()
     from masil.studio import serve as open_studio

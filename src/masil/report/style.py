@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from masil.errors import InputError
 from masil.storage import write_bytes
+from masil.wording import missing_extra
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -57,7 +58,7 @@ STYLE: dict[str, Any] = {
 def check_drawing() -> None:
     """Raise where figures cannot be drawn; worth asking before a long run whose report has some."""
     if importlib.util.find_spec("matplotlib") is None:
-        raise InputError('Figures are an extra of masil: pip install "masil[report]"')
+        raise InputError(missing_extra("Figures are", "report"))
 
 
 @contextmanager
