@@ -16,6 +16,18 @@ def test_a_backbone_beside_a_checkpoint_is_refused(masil, command, given):
         masil(*command, "--checkpoint", "base", *given)
 
 
+@pytest.mark.parametrize("seed", [-1, 2**64])
+@pytest.mark.parametrize("command", [["fit", "photos", "-m", "m.masil"], ["tune", "photos"], ["run"], ["bench"]])
+def test_a_seed_that_no_generator_takes_is_refused(masil, command, seed):
+    with pytest.raises(InputError, match=f"The seed is {seed}; it must be a whole number from 0"):
+        masil(*command, "--seed", seed)
+
+
+@pytest.mark.parametrize("given", [["--shots", -1], ["--plays", 0]])
+def test_numbers_out_of_range_are_refused(masil, given):
+    assert masil("tune", "photos", *given).exit_code == 2
+
+
 @pytest.mark.parametrize("command", ["run", "bench"])
 def test_a_backbone_beside_a_recipe_is_refused(masil, command, tmp_path):
     with pytest.raises(

@@ -137,6 +137,7 @@ def test_a_recipe_trains_the_base_session_first(options, tmp_path, monkeypatch):
         (["--set", "alpha=3"], "--set alpha=3 is not of the form METHOD.NAME=VALUE, such as masil.alpha=0.3."),
         (["--set", "teen.a=3"], "There is no method to be played called 'teen'"),
         (["--set", "d-cosine.alpha=3"], "Method 'd-cosine' has no parameter 'alpha'"),
+        (["--draw", str(2**63)], "Draws are counted from 0 to 2⁶³ − 1"),
         (["--recipe", "cifar100-fast"], "trains a base session in OUT/base; name the folder with --out"),
         (["--set", "recipe.epochs=3"], "--set recipe.epochs changes a recipe; name the recipe with --recipe."),
         (
@@ -150,6 +151,21 @@ def test_a_recipe_trains_the_base_session_first(options, tmp_path, monkeypatch):
 def test_bad_input_is_a_sentence(options, more, sentence):
     with pytest.raises((InputError, StorageError, UnknownNameError), match=re.escape(sentence)):
         masil(*(options[:3] if more[0] in ("--recipe", "--checkpoint") else options), *more)
+
+
+@pytest.mark.parametrize(
+    ("value", "sentence"),
+    [
+        ("teen.a=abc", "The parameter 'a' of method 'teen' cannot be 'abc'."),
+        ("masil.shrinkage=true", "The shrinkage is True"),
+        ("masil.power=7", "The power is 7"),
+        ("masil.concepts=2.5", "`concepts` is 2.5"),
+    ],
+)
+def test_values_of_parameters_are_checked_before_any_image_is_looked_at(options, monkeypatch, value, sentence):
+    monkeypatch.setattr("masil.benchmark.grid.draw_data", lambda *_: pytest.fail("images were looked at"))
+    with pytest.raises(InputError, match=re.escape(sentence)):
+        masil(*options, "--method", value.partition(".")[0], "--set", value)
 
 
 def test_ctrl_c_is_exit_code_130_and_keeps_finished_draws(options, tmp_path, monkeypatch, capsys):

@@ -70,8 +70,10 @@ class Setting:
         Standard shots that are named (None) where there are none are refused.
         """
         named = (None,) if asked is None else tuple(range(asked)) if isinstance(asked, int) else tuple(asked)
-        if not named or any(draw is not None and draw < 0 for draw in named):
-            raise InputError(f"Draws are counted from 0 and there must be one at least, but {asked} was asked for.")
+        if not named or any(draw is not None and not 0 <= draw < 2**63 for draw in named):
+            raise InputError(
+                f"Draws are counted from 0 to 2⁶³ − 1 and there must be one at least, but {asked} was asked for."
+            )
         listed = self.dataset.shots is not None and self.protocol.order is None
         if asked is not None and None in named and not listed:
             why = "" if self.protocol.order is None else " in the order of classes that this protocol has"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from masil.errors import InputError, StorageError, lookup, suggest
+from masil.errors import InputError, StorageError, check_seed, lookup, suggest
 
 if TYPE_CHECKING:
     from masil.data import Dataset
@@ -37,7 +37,10 @@ Way = Annotated[int | None, option(text="For a folder of photos: the number of n
 Shot = Annotated[int | None, option(text="For a folder of photos: the number of photos of each new class.")]
 Jobs = Annotated[int | None, option("--jobs", "-j", text="How many cells to play at a time; by default one a core.")]
 Draws = Annotated[int | None, option(text="Play this many random draws of the shots: 0, 1, 2, …")]
-Seed = Annotated[int, typer.Option(help="The seed of everything random in a method; the shots depend on the draw.")]
+Seed = Annotated[
+    int,
+    typer.Option(callback=check_seed, help="The seed of everything random in a method; the shots depend on the draw."),
+]
 Set = Annotated[
     list[str] | None,
     option(
