@@ -34,7 +34,7 @@ def results(tmp_path, monkeypatch):
 
 def change(results, **changes):
     record = read_run(results / "a.json")
-    stamps = {name: changes.pop(name) for name in ("clean", "commit") if name in changes}
+    stamps = {name: changes.pop(name) for name in ("clean", "commit", "own_commit") if name in changes}
     draws = tuple(replace(draw, stamp=replace(draw.stamp, **stamps)) for draw in record.draws)
     write_run(replace(record, draws=draws, **changes), results / "a.json")
 
@@ -74,6 +74,8 @@ def test_the_document_is_written_and_checked(report, results, tmp_path):
         ({"clean": False}, "was played with code that is in no commit"),
         ({"clean": None, "commit": None}, "was played with code that is in no commit"),
         ({"commit": "gone"}, "names commit gone, which this repository does not have; play the run again"),
+        ({"method": "SimpleShot"}, "was played by code of somebody's own that is in no commit"),
+        ({"own_code": "0d"}, "was played by code of somebody's own that is in no commit"),
         ({"code": ""}, "is of an older masil, which noted neither parameters nor code"),
         ({"asked": (None, 0, 1)}, "is incomplete: 2 of 3 draws are missing"),
         ({"parameters": {"concepts": 3}}, "is older than its parameters: .*concepts was 3 and is 64"),
@@ -98,6 +100,12 @@ def test_what_cannot_be_believed_is_refused_unless_it_says_so(report, results, t
     assert report(results, "--check", file).exit_code == 0
     assert report(results, "--keep", tmp_path / "more").exit_code == 1  # shown, but no result
     assert not (tmp_path / "more").exists()
+
+
+def test_a_method_of_one_s_own_is_kept_if_its_commit_is_known(report, results, tmp_path):
+    change(results, method="SimpleShot", own_code="0d", own_commit="0e")
+    assert report(results, "--keep", tmp_path / "kept").exit_code == 0
+    assert read_run(next((tmp_path / "kept").iterdir())).own_code == "0d"
 
 
 @pytest.mark.parametrize(
