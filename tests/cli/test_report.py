@@ -169,6 +169,12 @@ def test_a_report_can_be_of_some_settings_and_methods_with_another_in_the_lead(r
             report(results, *options)
 
 
+def test_an_ending_that_says_nothing_is_refused_unless_a_format_is_asked_for(report, results, tmp_path):
+    with pytest.raises(InputError, match=r"x\.pdf ends in none of \.txt, \.md, \.tex, \.html; rename it, or say what"):
+        report(results, "-o", tmp_path / "x.pdf")
+    assert report(results, "-o", tmp_path / "x.pdf", "--format", "latex").exit_code == 0
+
+
 def test_an_empty_folder_is_a_sentence(report, tmp_path):
     with pytest.raises(StorageError, match=f"There is no run in {tmp_path};"):
         report(tmp_path)

@@ -87,7 +87,7 @@ def export(
     learner = load_model(model, "cpu")
     backbone = learner.encoder_.backbone
     assert backbone is not None
-    files = list(listed_files(check or []))[:CHECKED]
+    files = listed_files(check)[:CHECKED] if check else []
     content = export_onnx(learner, read_images(files).load(slice(None), backbone.framing) if files else None)
     write_bytes(onnx, content)
     k = len(learner.memory_.labels)

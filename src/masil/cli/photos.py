@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -33,8 +33,16 @@ def read_noted(
     return photos
 
 
-def listed_files(arguments: Iterable[str]) -> Iterator[Path]:
-    """Give the files that arguments name: a file, all of a folder, or, for '-', a path a line from standard input."""
+def listed_files(arguments: Sequence[str]) -> list[Path]:
+    """Give the files that arguments name, of which there must be one."""
+    files = list(_listed(arguments))
+    if not files:
+        raise InputError(f"There is no photo in {', '.join(arguments)}.")
+    return files
+
+
+def _listed(arguments: Sequence[str]) -> Iterator[Path]:
+    """Give what each argument stands for: a file, all of a folder, or, for '-', a path a line from standard input."""
     for argument in arguments:
         if argument == "-":
             if sys.stdin.isatty():

@@ -10,14 +10,14 @@ import typer
 
 from masil.cli.options import option
 from masil.cli.output import WIDE, say
-from masil.errors import lookup
+from masil.errors import InputError, lookup
 
 if TYPE_CHECKING:
     from masil.benchmark import RunRecord
 
 
 Format = StrEnum("Format", ["terminal", "markdown", "latex", "html"])
-SUFFIXES = {".md": Format.markdown, ".tex": Format.latex, ".html": Format.html}
+SUFFIXES = {".txt": Format.terminal, ".md": Format.markdown, ".tex": Format.latex, ".html": Format.html}
 
 
 def report(
@@ -59,6 +59,10 @@ def report(
     )
     from masil.storage import write_bytes
 
+    file = check or out
+    if form is None and file is not None and file.suffix not in SUFFIXES:
+        raise InputError(f"{file} ends in none of {', '.join(SUFFIXES)}; rename it, or say what to make with --format.")
+    chosen = form or (SUFFIXES[file.suffix] if file else Format.terminal)
     records = select(read_results(runs), only or (), [name.strip() for name in methods.split(",")] if methods else ())
     if ours != "masil":
         lookup("method among these runs", ours, {record.method: record for record in records})
@@ -73,8 +77,6 @@ def report(
             for kind in ("svg", "pdf", "png"):
                 save(picture.figure, figures / f"{picture.name}.{kind}")
         say(f"The figures are in {figures}.")
-    file = check or out
-    chosen = form or (SUFFIXES.get(file.suffix, Format.terminal) if file else Format.terminal)
     if chosen is Format.html and check is None and (out is None or out.suffix != ".html"):
         page = write_report(records, out or (runs if runs.is_dir() else runs.parent), ours=ours)
         say(f"The report is {page}.")
