@@ -78,6 +78,12 @@ def test_one_draw_is_a_line_a_session_and_writes_nothing(options, tmp_path, capl
     assert set(tmp_path.iterdir()) == before
 
 
+def test_classes_that_no_session_teaches_are_said(options, monkeypatch):
+    monkeypatch.setitem(PROTOCOLS, "squares", replace(SHAPE, base_classes=3))
+    said = masil(*options)
+    assert "Note: 3 base classes and 2 sessions of 2 leave out 1 of the 8 classes of 'squares'." in said
+
+
 def test_several_draws_leave_a_record_and_a_report(options, tmp_path, monkeypatch):
     monkeypatch.setattr("masil.report.write_report", write_report)
     said = masil(*options, "--draws", "2", "--seed", "3", "--flip", "--out", "out")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from masil.errors import InputError, StorageError, check_seed, lookup, suggest
+from masil.storage import why_unwritable
 
 if TYPE_CHECKING:
     from masil.data import Dataset
@@ -76,11 +77,10 @@ def refuse_other_backbone(backbone: str, weights: str, checkpoint: Path | None, 
             )
 
 
-def refuse_file(folder: Path | None) -> None:
-    """Refuse a folder to write to that cannot be one, because it or a folder above it is a file."""
-    for path in () if folder is None else (folder, *folder.parents):
-        if path.exists() and not path.is_dir():
-            raise StorageError(f"--out names the folder {folder}, but {path} is a file; choose another name.")
+def refuse_unwritable(folder: Path | None, target: Path | None = None) -> None:
+    """Refuse a folder in which nothing can be written, before any work is done; `target` is what is to be in it."""
+    if folder is not None and (why := why_unwritable(folder)):
+        raise StorageError(f"{target or folder} cannot be written: {why}; choose another name or place.")
 
 
 def read_parameters(assignments: Sequence[str] | None, methods: Sequence[str]) -> dict[str, dict[str, Any]]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from masil.cli.options import refuse_unwritable
 from masil.cli.output import say, shown
 from masil.errors import InputError, StorageError
 from masil.hardware import import_torch
@@ -73,8 +74,9 @@ def load_model(path: Path, device: str) -> Masil:
 
 
 def refuse_overwriting(path: Path, force: bool) -> None:
-    """Refuse to replace a file unasked, before any work is done."""
+    """Refuse to replace a file unasked, or to write where that is impossible, before any work is done."""
     if path.is_dir():
         raise StorageError(f"{path} is a folder; give the name of a file.")
     if path.exists() and not force:
         raise StorageError(f"{path} exists already; choose another name, or overwrite it with --force.")
+    refuse_unwritable(path.parent, path)

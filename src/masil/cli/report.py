@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from masil.cli.options import option
+from masil.cli.options import option, refuse_unwritable
 from masil.cli.output import WIDE, say
 from masil.errors import InputError, lookup
 
@@ -63,6 +63,8 @@ def report(
     if form is None and file is not None and file.suffix not in SUFFIXES:
         raise InputError(f"{file} ends in none of {', '.join(SUFFIXES)}; rename it, or say what to make with --format.")
     chosen = form or (SUFFIXES[file.suffix] if file else Format.terminal)
+    for folder in (keep, figures, out and out.parent):
+        refuse_unwritable(folder)
     records = select(read_results(runs), only or (), [name.strip() for name in methods.split(",")] if methods else ())
     if ours != "masil":
         lookup("method among these runs", ours, {record.method: record for record in records})

@@ -42,7 +42,7 @@ def train(
     from masil.training import recipe as find_recipe
     from masil.training import train as train_base
 
-    options.refuse_file(out)
+    options.refuse_unwritable(out)
     how = TrainOptions(resume=not fresh, checkpoint_steps=steps, hours=hours)
     log_stages("training", always=True)
     shape = lookup("protocol", protocol, PROTOCOLS)
