@@ -98,6 +98,8 @@ def find_method(name: str) -> tuple[str, type[Method]]:
     module = _loaded(path, file)
     method = vars(module).get(attribute)
     if not (isinstance(method, type) and issubclass(method, Method)):
+        if method is not None:
+            raise InputError(f"'{attribute}' of {file} is no method: it is no subclass of masil.methods.Method.")
         ours = [key for key, value in vars(module).items() if isinstance(value, type) and issubclass(value, Method)]
         raise InputError(f"{file} has no method called '{attribute}'; {suggest(attribute, set(ours) - {'Method'})}")
     return attribute, method
