@@ -13,6 +13,7 @@ def test_info_has_classes_sessions_and_log(masil, birds, known):
     assert "6 classes" in said
     assert "sees through resnet20, thinks in 8 concepts" in said
     assert "bird f" in said
+    assert "After its base session it told photos of its classes from others in" in said
     assert "taught" in said
     masil("forget", birds, "bird b", "--by", "ann")
     found = json.loads(masil("info", birds, "--json").stdout)

@@ -46,6 +46,17 @@ def test_the_terminal_is_the_default(report, results):
     assert "85.00" in done.output
 
 
+@pytest.mark.parametrize("terminal", [False, True])
+def test_no_cell_is_cut_however_narrow_the_terminal_is(report, results, monkeypatch, terminal):
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr("rich.console.Console.is_terminal", terminal)
+    said = report(results).output
+    assert "…" not in said
+    for word in ("relative", "improvement", "performance", "learning,", "85.00", "71.40"):
+        assert word in said
+    assert terminal or "relative improvement" in said  # piped, a heading is one line
+
+
 @pytest.mark.parametrize(
     ("form", "piece"), [("markdown", "## Characters"), ("latex", r"\begin{tabular}"), ("terminal", "measured by masil")]
 )
@@ -84,7 +95,7 @@ def test_the_document_is_written_and_checked(report, results, tmp_path):
 )
 def test_what_cannot_be_believed_is_refused_unless_it_says_so(report, results, tmp_path, changes, sentence):
     file = tmp_path / "results.md"
-    assert report(results, "--keep", tmp_path / "kept").output == f"1 runs are in {tmp_path / 'kept'} now.\n"
+    assert report(results, "--keep", tmp_path / "kept").output == f"Kept in {tmp_path / 'kept'}: 1 run.\n"
     (kept,) = (tmp_path / "kept").iterdir()
     assert kept.name == "characters-efficientnet_lite0-standard-shots-masil.json"
     assert read_run(kept) == read_run(results / "a.json")
@@ -134,7 +145,7 @@ def test_standard_shots_and_draws_are_kept_as_results_of_their_own(report, resul
     (standard,) = record.draws
     draws = (standard, *(replace(standard, draw=number) for number in range(2)))
     write_run(replace(record, draws=draws, asked=(None, 0, 1)), results / "a.json")
-    assert report(results, "--keep", tmp_path / "kept").output.startswith("2 runs are in")
+    assert report(results, "--keep", tmp_path / "kept").output.endswith(": 2 runs.\n")
     kept = {file.name: read_run(file) for file in (tmp_path / "kept").iterdir()}
     stem = "characters-efficientnet_lite0"
     assert set(kept) == {f"{stem}-2-draws-masil.json", f"{stem}-standard-shots-masil.json"}

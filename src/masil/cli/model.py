@@ -46,7 +46,8 @@ def info(
     )
     say(
         "It cannot tell what it was never taught." if card.unknown_auroc is None
-        else f"It tells photos of its classes from others in {percent(card.unknown_auroc)} of pairs."
+        else "After its base session it told photos of its classes from others in "
+        f"{percent(card.unknown_auroc)} of pairs."
     )  # fmt: skip
     if card.aim is not None:
         what = {"accuracy": "accuracy over all classes", "harmonic": "the harmonic mean of old and new"}[card.aim]
