@@ -143,6 +143,7 @@ def test_a_recipe_trains_the_base_session_first(options, tmp_path, monkeypatch):
         (["--set", "alpha=3"], "--set alpha=3 is not of the form METHOD.NAME=VALUE, such as masil.alpha=0.3."),
         (["--set", "teen.a=3"], "There is no method to be played called 'teen'"),
         (["--set", "d-cosine.alpha=3"], "Method 'd-cosine' has no parameter 'alpha'"),
+        (["--draws", str(10**20)], "100000000000000000000 draws were asked for; the most is 1000000."),
         (["--draw", str(2**63)], "Draws are counted from 0 to 2⁶³ − 1"),
         (["--recipe", "cifar100-fast"], "trains a base session in OUT/base; name the folder with --out"),
         (["--set", "recipe.epochs=3"], "--set recipe.epochs changes a recipe; name the recipe with --recipe."),

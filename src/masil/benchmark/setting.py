@@ -18,6 +18,7 @@ from masil.training import USUAL, FrameLoss, Recipe, Trained, load_trained, make
 from masil.training import recipe as find_recipe
 
 Draws = int | Sequence[int | None] | None  # how many, which, or the standard shots
+MOST_DRAWS = 1_000_000  # at a time; more is a slip
 
 
 @final
@@ -69,6 +70,8 @@ class Setting:
 
         Standard shots that are named (None) where there are none are refused.
         """
+        if isinstance(asked, int) and asked > MOST_DRAWS:
+            raise InputError(f"{asked} draws were asked for; the most is {MOST_DRAWS}.")
         named = (None,) if asked is None else tuple(range(asked)) if isinstance(asked, int) else tuple(asked)
         if not named or any(draw is not None and not 0 <= draw < 2**63 for draw in named):
             raise InputError(
