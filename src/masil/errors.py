@@ -2,7 +2,8 @@
 
 import difflib
 from collections.abc import Iterable, Mapping
-from typing import TypeVar
+from numbers import Integral, Real
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -53,3 +54,15 @@ def lookup(kind: str, name: str, table: Mapping[str, T]) -> T:
     if name in table:
         return table[name]
     raise UnknownNameError(f"There is no {kind} called '{name}'; {suggest(name, table)}")
+
+
+def is_number(value: Any, kind: type = Real) -> bool:
+    """Say whether a value is a number of a kind, NumPy's among them; True and False are none."""
+    return isinstance(value, kind) and not isinstance(value, bool)
+
+
+def check_seed(seed: int) -> int:
+    """Give a seed that every generator takes, or refuse it."""
+    if not is_number(seed, Integral) or not 0 <= seed < 2**63:
+        raise InputError(f"The seed is {seed!r}; it must be a whole number from 0 to 2⁶³ − 1.")
+    return seed

@@ -65,16 +65,23 @@ def test_truncated_files(tiny, tmp_path, state, name, share):
     file = tmp_path / name
     (save_file if name.endswith("safetensors") else torch.save)(state, file)
     file.write_bytes(file.read_bytes()[: int(share * file.stat().st_size)])
-    with pytest.raises(StorageError, match="cannot be read as weights .*truncated: fetch it again"):
+    with pytest.raises(StorageError, match="cannot be read as weights: .*truncated"):
         tiny(weights=file)
 
 
 def test_files_that_are_no_weights(tiny, tmp_path):
+    save_file({"weight": torch.ones(1)}, tmp_path / "birds.masil")
+    (tmp_path / "notes.txt").write_text("hello there, these are no weights")
+    for name in ("birds.masil", "notes.txt"):
+        with pytest.raises(StorageError) as refused:  # without a word of torch's, and no warning
+            tiny(weights=tmp_path / name)
+        assert str(refused.value).startswith(f"{tmp_path / name} cannot be read as weights: it is no weight file")
+        assert "load" not in str(refused.value).replace(str(tmp_path), "")
     torch.save([1, 2], tmp_path / "list.pth")
     with pytest.raises(StorageError, match=r"holds no table of named weights.*state_dict"):
         tiny(weights=tmp_path / "list.pth")
     torch.save(create("resnet20"), tmp_path / "whole.pth")  # a pickled object could run code when it is read
-    with pytest.raises(StorageError, match="cannot be read as weights .*more than weights"):
+    with pytest.raises(StorageError, match="cannot be read as weights: .*more than weights"):
         tiny(weights=tmp_path / "whole.pth")
     with pytest.raises(StorageError, match=r"no weight file .*absent\.pth"):
         tiny(weights=tmp_path / "absent.pth")

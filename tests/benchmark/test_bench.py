@@ -15,6 +15,7 @@ import pytest
 
 from masil.benchmark import Entry, bench, read_run, run
 from masil.benchmark.cluster import Children, children
+from masil.benchmark.run_file import write_sealed
 from masil.errors import InputError, StorageError
 from masil.methods import Teen
 
@@ -232,11 +233,14 @@ def test_a_cell_of_an_older_version_is_passed_over_and_one_changed_by_hand_refus
     value = json.loads(file.read_text())
     for changed, sentence in (
         ({**value, "given": {"a": 1}}, "was changed after it was written: its checksum does not fit"),
-        ({key: value[key] for key in value if key not in ("cosines", "checksum")}, "by hand: 'cosines' is missing"),
+        ({key: value[key] for key in value if key != "checksum"}, "its checksum is missing"),
     ):
         file.write_text(json.dumps(changed))
         with pytest.raises(StorageError, match=sentence):
             bench(setting, ["d-cosine"], 1, out=tmp_path, workers=1)
+    write_sealed(file, {key: value[key] for key in value if key not in ("cosines", "checksum")})
+    with pytest.raises(StorageError, match="by hand: 'cosines' is missing"):
+        bench(setting, ["d-cosine"], 1, out=tmp_path, workers=1)
 
 
 def test_parameters_are_those_that_the_method_has(setting):

@@ -8,6 +8,7 @@ import torch
 
 from masil.benchmark import provenance
 from masil.methods import DCosine
+from masil.methods.balanced import balanced
 
 
 @dataclass
@@ -50,8 +51,10 @@ def test_the_code_s_checksum_follows_what_makes_figures(tmp_path, monkeypatch):
 
 
 def test_a_method_of_one_s_own_adds_its_source():
-    class Mine:
+    class Mine(DCosine):
         pass
 
-    assert provenance.own_code(Mine) == sha256(Path(__file__).read_bytes()).hexdigest()
+    for method in (Mine, balanced(Mine)):
+        assert provenance.own_code(method) == sha256(Path(__file__).read_bytes()).hexdigest()
+    assert provenance.own_code(balanced(DCosine)) is None
     assert provenance.own_code(DCosine) is None

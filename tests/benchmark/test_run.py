@@ -112,7 +112,7 @@ def test_without_draws_the_standard_shots_are_played_where_there_are_some(settin
 @pytest.mark.parametrize(
     ("draws", "sentence"),
     [
-        (0, "Draws are counted from 0 and there must be one at least"),
+        (0, "Draws are counted from 0 to 2⁶³ − 1 and there must be one at least"),
         ([], "Draws are counted from 0"),
         ([-1], "Draws are counted from 0"),
         ([None], "There are no standard shots of '.*'; name draws: 0, 1, …"),

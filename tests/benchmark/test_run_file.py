@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from masil.benchmark import mean_sessions, paired_differences, read_run, run, summary, write_run
+from masil.benchmark.run_file import write_sealed
 from masil.errors import StorageError
 
 
@@ -18,6 +19,12 @@ def as_json(record, folder):
     value = json.loads(write_run(record, folder / "unchanged").read_text())
     del value["checksum"]
     return value
+
+
+def sealed(file, value):
+    """Write content as masil itself would."""
+    write_sealed(file, value)
+    return file
 
 
 def test_a_record_comes_back_from_its_file(record, tmp_path):
@@ -50,10 +57,9 @@ def test_a_paired_difference_is_over_the_draws_that_both_have(record):
 def test_a_field_of_older_files_is_passed_over(record, tmp_path):
     old = {**as_json(record, tmp_path), "mode": "strict"}
     old["draws"][0]["balanced"] = []
-    (tmp_path / "run.json").write_text(json.dumps(old))
-    assert read_run(tmp_path) == record
+    assert read_run(sealed(tmp_path / "run.json", old)) == record
     del old["draws"][0]["shots"]  # which older files do not name
-    (tmp_path / "run.json").write_text(json.dumps(old))
+    sealed(tmp_path / "run.json", old)
     assert [bool(draw.shots) for draw in read_run(tmp_path).draws] == [False, True, True]
 
 
@@ -76,6 +82,9 @@ def test_a_record_that_was_changed_by_hand_is_refused(record, tmp_path):
     file = write_run(record, tmp_path)
     file.write_text(file.read_text().replace('"accuracy": ', '"accuracy": 1', 1))
     with pytest.raises(StorageError, match="was changed after it was written: its checksum does not fit"):
+        read_run(tmp_path)
+    file.write_text(json.dumps(as_json(record, tmp_path)))
+    with pytest.raises(StorageError, match="its checksum is missing"):
         read_run(tmp_path)
 
 
@@ -122,6 +131,5 @@ def test_a_missing_file_or_key_is_named(record, tmp_path):
         read_run(tmp_path)
     value = as_json(record, tmp_path)
     del value["draws"][1]["sessions"][0]["base"]
-    (tmp_path / "other.json").write_text(json.dumps(value))
     with pytest.raises(StorageError, match="'base' is missing"):
-        read_run(tmp_path / "other.json")
+        read_run(sealed(tmp_path / "other.json", value))

@@ -51,5 +51,8 @@ def test_what_is_missing_is_said(masil, taught, photo, tmp_path):
     with pytest.raises(DataError, match="There is no file .*none.png"):
         masil("explain", taught, tmp_path / "none.png", "--json")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="There is no photo in the gallery"):
+    for name in ("why.jpg", "why.txt", "why"):
+        with pytest.raises(InputError, match=f"{name} would hold a PNG picture; give it a name that ends in .png"):
+            masil("explain", taught, photo, "-o", tmp_path / name)
+    with pytest.raises(InputError, match="There is no photo in .*empty"):
         masil("explain", taught, photo, "--json", "--gallery", tmp_path / "empty")

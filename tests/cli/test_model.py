@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from masil.data import file_images
-from masil.errors import StorageError
+from masil.errors import InputError, StorageError
 from masil.learner import Masil
 
 
@@ -13,6 +13,7 @@ def test_info_has_classes_sessions_and_log(masil, birds, known):
     assert "6 classes" in said
     assert "sees through resnet20, thinks in 8 concepts" in said
     assert "bird f" in said
+    assert "After its base session it told photos of its classes from others in" in said
     assert "taught" in said
     masil("forget", birds, "bird b", "--by", "ann")
     found = json.loads(masil("info", birds, "--json").stdout)
@@ -46,6 +47,9 @@ def test_the_graph_answers_as_the_model_does(masil, photos, taught, tmp_path, kn
     np.testing.assert_allclose(probabilities, model.predict_proba(files), atol=1e-3)
     np.testing.assert_allclose(seen, model.known(files), atol=1e-3)
     assert json.loads(about["labels"]) == list(known)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="There is no photo in .*empty"):
+        masil("export", taught, "--onnx", tmp_path / "new.onnx", "--check", tmp_path / "empty")
     with pytest.raises(StorageError, match="birds.onnx exists already"):
         masil("export", taught, "--onnx", target)
     assert json.loads(masil("export", taught, "--onnx", target, "--force", "--json").stdout)["classes"] == 6

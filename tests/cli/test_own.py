@@ -53,8 +53,13 @@ def test_a_method_of_a_file(tmp_path, monkeypatch):
     assert (name, method.__module__) == ("SimpleShot", "simple_shot")
     (tmp_path / "faulty_method.py").write_text("import nothing_of_this_name")
     (tmp_path / "json.py").write_text("")
+    (tmp_path / "other_classes.py").write_text("class NotAMethod: pass")
     for asked, sentence in (
         (f"{METHOD}:SimpleShut", "has no method called 'SimpleShut'; did you mean 'SimpleShot'?"),
+        (
+            f"{tmp_path}/other_classes.py:NotAMethod",
+            "'NotAMethod' of .*other_classes.py is no method: it is no subclass",
+        ),
         (f"{tmp_path}/none.py:A", "There is no file .*none.py, from which the method 'A' was to be taken"),
         (f"{tmp_path}/faulty_method.py:A", "cannot be loaded: ModuleNotFoundError"),
         (f"{tmp_path}/json.py:A", "Another module is called 'json' already"),

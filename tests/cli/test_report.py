@@ -34,7 +34,7 @@ def results(tmp_path, monkeypatch):
 
 def change(results, **changes):
     record = read_run(results / "a.json")
-    stamps = {name: changes.pop(name) for name in ("clean", "commit") if name in changes}
+    stamps = {name: changes.pop(name) for name in ("clean", "commit", "own_commit") if name in changes}
     draws = tuple(replace(draw, stamp=replace(draw.stamp, **stamps)) for draw in record.draws)
     write_run(replace(record, draws=draws, **changes), results / "a.json")
 
@@ -44,6 +44,17 @@ def test_the_terminal_is_the_default(report, results):
     assert done.exit_code == 0, done.output
     assert "Characters: accuracy by session" in done.output
     assert "85.00" in done.output
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_no_cell_is_cut_however_narrow_the_terminal_is(report, results, monkeypatch, terminal):
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr("rich.console.Console.is_terminal", terminal)
+    said = report(results).output
+    assert "…" not in said
+    for word in ("relative", "improvement", "performance", "learning,", "85.00", "71.40"):
+        assert word in said
+    assert terminal or "relative improvement" in said  # piped, a heading is one line
 
 
 @pytest.mark.parametrize(
@@ -74,6 +85,8 @@ def test_the_document_is_written_and_checked(report, results, tmp_path):
         ({"clean": False}, "was played with code that is in no commit"),
         ({"clean": None, "commit": None}, "was played with code that is in no commit"),
         ({"commit": "gone"}, "names commit gone, which this repository does not have; play the run again"),
+        ({"method": "SimpleShot"}, "was played by code of somebody's own that is in no commit"),
+        ({"own_code": "0d"}, "was played by code of somebody's own that is in no commit"),
         ({"code": ""}, "is of an older masil, which noted neither parameters nor code"),
         ({"asked": (None, 0, 1)}, "is incomplete: 2 of 3 draws are missing"),
         ({"parameters": {"concepts": 3}}, "is older than its parameters: .*concepts was 3 and is 64"),
@@ -82,7 +95,7 @@ def test_the_document_is_written_and_checked(report, results, tmp_path):
 )
 def test_what_cannot_be_believed_is_refused_unless_it_says_so(report, results, tmp_path, changes, sentence):
     file = tmp_path / "results.md"
-    assert report(results, "--keep", tmp_path / "kept").output == f"1 runs are in {tmp_path / 'kept'} now.\n"
+    assert report(results, "--keep", tmp_path / "kept").output == f"Kept in {tmp_path / 'kept'}: 1 run.\n"
     (kept,) = (tmp_path / "kept").iterdir()
     assert kept.name == "characters-efficientnet_lite0-standard-shots-masil.json"
     assert read_run(kept) == read_run(results / "a.json")
@@ -98,6 +111,12 @@ def test_what_cannot_be_believed_is_refused_unless_it_says_so(report, results, t
     assert report(results, "--check", file).exit_code == 0
     assert report(results, "--keep", tmp_path / "more").exit_code == 1  # shown, but no result
     assert not (tmp_path / "more").exists()
+
+
+def test_a_method_of_one_s_own_is_kept_if_its_commit_is_known(report, results, tmp_path):
+    change(results, method="SimpleShot", own_code="0d", own_commit="0e")
+    assert report(results, "--keep", tmp_path / "kept").exit_code == 0
+    assert read_run(next((tmp_path / "kept").iterdir())).own_code == "0d"
 
 
 @pytest.mark.parametrize(
@@ -126,7 +145,7 @@ def test_standard_shots_and_draws_are_kept_as_results_of_their_own(report, resul
     (standard,) = record.draws
     draws = (standard, *(replace(standard, draw=number) for number in range(2)))
     write_run(replace(record, draws=draws, asked=(None, 0, 1)), results / "a.json")
-    assert report(results, "--keep", tmp_path / "kept").output.startswith("2 runs are in")
+    assert report(results, "--keep", tmp_path / "kept").output.endswith(": 2 runs.\n")
     kept = {file.name: read_run(file) for file in (tmp_path / "kept").iterdir()}
     stem = "characters-efficientnet_lite0"
     assert set(kept) == {f"{stem}-2-draws-masil.json", f"{stem}-standard-shots-masil.json"}
@@ -159,6 +178,12 @@ def test_a_report_can_be_of_some_settings_and_methods_with_another_in_the_lead(r
     for options in (["--ours", "cec"], ["--methods", "cec"], ["--only", "mirored"]):
         with pytest.raises((InputError, UnknownNameError)):
             report(results, *options)
+
+
+def test_an_ending_that_says_nothing_is_refused_unless_a_format_is_asked_for(report, results, tmp_path):
+    with pytest.raises(InputError, match=r"x\.pdf ends in none of \.txt, \.md, \.tex, \.html; rename it, or say what"):
+        report(results, "-o", tmp_path / "x.pdf")
+    assert report(results, "-o", tmp_path / "x.pdf", "--format", "latex").exit_code == 0
 
 
 def test_an_empty_folder_is_a_sentence(report, tmp_path):

@@ -78,6 +78,12 @@ def test_one_draw_is_a_line_a_session_and_writes_nothing(options, tmp_path, capl
     assert set(tmp_path.iterdir()) == before
 
 
+def test_classes_that_no_session_teaches_are_said(options, monkeypatch):
+    monkeypatch.setitem(PROTOCOLS, "squares", replace(SHAPE, base_classes=3))
+    said = masil(*options)
+    assert "Note: 3 base classes and 2 sessions of 2 leave out 1 of the 8 classes of 'squares'." in said
+
+
 def test_several_draws_leave_a_record_and_a_report(options, tmp_path, monkeypatch):
     monkeypatch.setattr("masil.report.write_report", write_report)
     said = masil(*options, "--draws", "2", "--seed", "3", "--flip", "--out", "out")
@@ -137,6 +143,8 @@ def test_a_recipe_trains_the_base_session_first(options, tmp_path, monkeypatch):
         (["--set", "alpha=3"], "--set alpha=3 is not of the form METHOD.NAME=VALUE, such as masil.alpha=0.3."),
         (["--set", "teen.a=3"], "There is no method to be played called 'teen'"),
         (["--set", "d-cosine.alpha=3"], "Method 'd-cosine' has no parameter 'alpha'"),
+        (["--draws", str(10**20)], "100000000000000000000 draws were asked for; the most is 1000000."),
+        (["--draw", str(2**63)], "Draws are counted from 0 to 2⁶³ − 1"),
         (["--recipe", "cifar100-fast"], "trains a base session in OUT/base; name the folder with --out"),
         (["--set", "recipe.epochs=3"], "--set recipe.epochs changes a recipe; name the recipe with --recipe."),
         (
@@ -150,6 +158,21 @@ def test_a_recipe_trains_the_base_session_first(options, tmp_path, monkeypatch):
 def test_bad_input_is_a_sentence(options, more, sentence):
     with pytest.raises((InputError, StorageError, UnknownNameError), match=re.escape(sentence)):
         masil(*(options[:3] if more[0] in ("--recipe", "--checkpoint") else options), *more)
+
+
+@pytest.mark.parametrize(
+    ("value", "sentence"),
+    [
+        ("teen.a=abc", "The parameter 'a' of method 'teen' cannot be 'abc'."),
+        ("masil.shrinkage=true", "The shrinkage is True"),
+        ("masil.power=7", "The power is 7"),
+        ("masil.concepts=2.5", "`concepts` is 2.5"),
+    ],
+)
+def test_values_of_parameters_are_checked_before_any_image_is_looked_at(options, monkeypatch, value, sentence):
+    monkeypatch.setattr("masil.benchmark.grid.draw_data", lambda *_: pytest.fail("images were looked at"))
+    with pytest.raises(InputError, match=re.escape(sentence)):
+        masil(*options, "--method", value.partition(".")[0], "--set", value)
 
 
 def test_ctrl_c_is_exit_code_130_and_keeps_finished_draws(options, tmp_path, monkeypatch, capsys):

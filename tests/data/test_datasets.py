@@ -57,6 +57,8 @@ def test_a_path_is_a_folder_of_images_but_a_name_wins(tmp_path, monkeypatch):
     with pytest.raises(DataError, match="There is no folder missing/pets"):
         load("missing/pets")
     with pytest.raises(DataError, match="CIFAR-100 is not in"):
+        load("cifar100", tmp_path)
+    with pytest.raises(DataError, match="There is no folder .*none, in which the data set 'cifar100' was to be looked"):
         load("cifar100", tmp_path / "none")
 
 

@@ -107,7 +107,7 @@ def test_all_bad_files_are_named_at_once_or_left_out(tmp_path):
         read_folder(tmp_path)
     for sentence in sentences:
         assert caught.match(sentence)
-    assert caught.match("Repair or remove them, or have them left out")
+    assert caught.match("Repair or remove them, or have them left out: by --skip-bad of fit, learn and")
     data = read_folder(tmp_path, skip_bad=True)
     assert len(data.train) + len(data.test) == 9
     assert len(data.notes) == 1

@@ -120,7 +120,9 @@ def test_no_image_of_the_past_survives(make, world, tmp_path):
 
 def test_a_known_class_needs_update(model, world):
     before = model.memory_
-    with pytest.raises(InputError, match="The class 'c04' is known already; to add images to it, update it"):
+    with pytest.raises(
+        InputError, match="The class 'c04' is known already; to add images to it, teach it with `update`"
+    ):
         model.learn(*world.draw(range(4, 12), 2))
     assert model.memory_ is before
     model.learn(*world.draw(range(4, 12), 2), update=True)

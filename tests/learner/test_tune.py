@@ -60,6 +60,13 @@ def test_what_cannot_be_played(world):
         tune(*world.draw(range(2), 8), model)
     with pytest.raises(InputError, match="A class has 4 images, but to play it takes 5 to learn from and 1"):
         tune(*world.draw(range(8), 4), model)
+    for given, sentence in (
+        ({"shots": 0}, "`shots` is 0, but must be at least 1"),
+        ({"plays": -2}, "`plays` is -2, but must be at least 1"),
+        ({"seed": 2**63}, "The seed is 9223372036854775808"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            tune(*world.draw(range(8), 8), model, **given)
 
 
 def test_the_model_is_left_alone(world, model):

@@ -89,5 +89,9 @@ def test_a_data_set_is_cut_into_sessions(tmp_path):
     dataset = Dataset("eight", tuple("abcdefgh"), images, images)
     cut = cut_protocol(dataset, tmp_path / "photos", base=3, way=2, shot=1)
     assert (cut.name, cut.base_classes, cut.sessions, cut.way, cut.classes) == ("photos", 3, 2, 2, 7)
+    for wrong in ({"base": 0}, {"way": -5}, {"shot": 0}):
+        ((option, value),) = wrong.items()
+        with pytest.raises(InputError, match=f"--{option} is {value}; it must be a whole number >= 1"):
+            cut_protocol(dataset, tmp_path, **{"base": 2, "way": 2, "shot": 1} | wrong)
     with pytest.raises(InputError, match="has 8 classes, which is too few for 7 base classes and a session of 2"):
         cut_protocol(dataset, tmp_path / "photos", base=7, way=2, shot=1)

@@ -27,6 +27,18 @@ def test_the_page_is_one_well_formed_file_that_needs_no_network(record, parse, t
     ]
 
 
+def test_figures_of_an_earlier_report_go_and_others_stay(record, tmp_path):
+    figures = tmp_path / "figures"
+    write_report([record(lasts=(54.0, 55.0)), record("teen", (50.0, 51.0))], tmp_path)
+    others = {"my-accuracy.svg", "characters-fast-2-draws-accuracy.svg"}
+    for name in others:
+        (figures / name).touch()
+    earlier = {file.name for file in figures.iterdir()}
+    write_report([record(lasts=(54.0, 55.0, 56.0)), record("teen", (50.0, 51.0, 52.0))], tmp_path)
+    expected = {name if name in others else name.replace("2-draws", "3-draws") for name in earlier}
+    assert {file.name for file in figures.iterdir()} == expected
+
+
 def test_it_says_the_numbers_and_how_to_measure_them_again(record):
     text = html_report([record(lasts=(54.0, 55.0, 56.0))])
     assert "<h1>MASIL (this package) on CIFAR-100</h1>" in text

@@ -53,6 +53,7 @@ def test_a_known_class_is_taught_more_only_when_that_is_meant(client, files):
         known = client.post("/api/learn", files=photos, data={"name": "k2"})
         assert known.status_code == 422
         assert "The class 'k2' is known already" in known.json()["error"]
+        assert "--" not in known.json()["error"]  # options are not for a browser
     more = client.post("/api/learn", files=files(2, 2), data={"name": "k2", "update": "true"})
     assert more.status_code == 200
     info = client.get("/api/info").json()
@@ -186,6 +187,12 @@ def test_every_error_is_a_sentence(client, method, path, status, sentence):
     answer = client.request(method, path)
     assert answer.status_code == status
     assert answer.json()["error"].startswith(sentence)
+
+
+def test_what_is_no_json_is_said_to_be_none(client):
+    answer = client.post("/api/undo", content="{broken", headers={"content-type": "application/json"})
+    assert answer.status_code == 422
+    assert answer.json()["error"].startswith("The request is not valid JSON: Expecting property name")
 
 
 def test_a_number_out_of_range_and_a_folder_that_cannot_be_written_change_nothing(

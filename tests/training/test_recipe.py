@@ -108,6 +108,7 @@ short = partial(Recipe, "x", ((1, 8),))
         (lambda: recipe("cifar100-fasst"), r"no recipe called 'cifar100-fasst'; did you mean 'cifar100-fast'\?"),
         (lambda: Recipe("x", ()), "at least one epoch"),
         (lambda: short(batch=1), "batch of 1"),
+        (lambda: short(seed=-1), "The seed is -1; it must be a whole number from 0"),
         (lambda: Mixing(mixup=0.6, cutmix=0.6), "together more than all"),
         (lambda: Sgd(lr=-1), "`lr` is -1, but must be at least 0"),
         (lambda: short(rotated=1.5), "a share lies in"),

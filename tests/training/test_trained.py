@@ -70,7 +70,10 @@ def test_a_truncated_one_is_said_and_left(checkpoint, tmp_path, share):
     path = write_checkpoint(tmp_path, checkpoint)
     content = path.read_bytes()
     path.write_bytes(content[: int(share * len(content))])
-    with pytest.raises(StorageError, match=r"checkpoint\.safetensors is damaged or not a checkpoint .*resume=False"):
+    with pytest.raises(
+        StorageError,
+        match=r"checkpoint\.safetensors is damaged or not a checkpoint .* Move it away, or choose another folder, to",
+    ):
         read_checkpoint(tmp_path)
     assert path.exists()
 
@@ -90,9 +93,9 @@ def test_no_file_is_no_checkpoint_and_another_kind_of_file_is_said(tmp_path):
     [
         ({"backbone": {**CONFIG, "name": "resnet12"}},
          r"another backbone: name resnet20, width 0\.5 there, name resnet12, width 0\.5 here"),
-        ({"recipe": {"batch": 8}}, r"another recipe \(batch: 8 here, 16 there\).*resume=False"),
+        ({"recipe": {"batch": 8}}, r"another recipe \(batch: 8 here, 16 there\).* Move it away"),
         ({"data": "xyz"}, "trained on other images"),
-        ({"names": ("a", "x", "c")}, r"class 1 is called 'b', here 'x'\. Choose another folder"),
+        ({"names": ("a", "x", "c")}, r"class 1 is called 'b', here 'x'\. Move it away, or choose another folder"),
         ({}, None),
         ({"names": None}, None),
     ],

@@ -1,6 +1,7 @@
 import dataclasses
 import json
 import logging
+import math
 import re
 from typing import Any
 
@@ -291,8 +292,11 @@ def test_epochs_fill_the_hours_that_are_given(patterns, tiny, short, tmp_path, m
     assert result.recipe.stages == ((6, 8), (3, 16))  # three times two seconds and once four
     again = run(patterns(), recipe, tmp_path, hours=99)  # it was begun, and is finished
     assert same_weights(result, again)
-    with pytest.raises(InputError, match="Training is to take 0 hours; give a time above 0"):
-        run(patterns(), recipe, tmp_path / "other", hours=0)
+    for wrong in (0, math.nan, math.inf):
+        with pytest.raises(InputError, match=f"Training is to take {wrong} hours; give a time above 0"):
+            TrainOptions(hours=wrong)
+    with pytest.raises(InputError, match="`checkpoint_steps` is -1, but must be at least 0"):
+        TrainOptions(checkpoint_steps=-1)
 
 
 @pytest.mark.data

@@ -19,7 +19,7 @@ import torch
 
 import masil
 from masil.benchmark.play import DrawData, SessionData, SessionResult, play, session_data
-from masil.benchmark.provenance import make_stamp, own_code, package_code
+from masil.benchmark.provenance import make_stamp, own_code, own_source, package_code
 from masil.benchmark.record import DrawRecord, draw_record
 from masil.benchmark.run_file import damaged, draw_from_json, known_fields, read_sealed, write_sealed
 from masil.benchmark.setting import Setting
@@ -132,8 +132,9 @@ class Cell:
             if watch is not None:
                 watch(session)
         stamp = make_stamp(
-            self.command, self.task.device, method.method, started=started, seconds=time.perf_counter() - start
-        )
+            self.command, self.task.device, method.method, started=started, seconds=time.perf_counter() - start,
+            own=own_source(self.entry.factory),
+        )  # fmt: skip
         return CellRecord(
             inputs=dict(self.inputs),
             given=plain(self.entry.given),

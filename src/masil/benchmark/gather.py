@@ -27,7 +27,8 @@ SETTING = (
 )  # fmt: skip
 # What a run says of all its cells under the same name.
 SHARED = (
-    "method", "protocol", "way", "shot", "base_classes", "backbone", "recipe", "parameters", "seed", "code", "views",
+    "method", "protocol", "way", "shot", "base_classes", "backbone", "recipe", "parameters", "seed", "code", "own_code",
+    "views",
 )  # fmt: skip
 
 

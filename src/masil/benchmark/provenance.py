@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 import masil
 from masil.hardware import cpu_model, memory, resolve_device, usable_cores
-from masil.storage import commit
+from masil.storage import commit, commit_with
 
 # Rooms that show figures and make none: a change there makes no cell out of date.
 SHOWING = ("cli", "report", "studio")
@@ -40,10 +40,13 @@ class Stamp:
     seconds: float  # the base session's training and the making of activations not counted
     model_bytes: int  # what the method keeps at the end
     peak_bytes: int  # the most that its process held; 0 where the system does not say
+    own_commit: str | None = None  # that holds the file of a method that is not masil's; None where none does
 
 
-def make_stamp(command: str, device: str, method: object, *, started: datetime, seconds: float) -> Stamp:
-    """Stamp a cell that this process has just played with a method."""
+def make_stamp(
+    command: str, device: str, method: object, *, started: datetime, seconds: float, own: Path | None = None
+) -> Stamp:
+    """Stamp a cell that this process has just played with a method, which may come from a file of somebody's `own`."""
     commit_, clean = commit()
     versions = {"masil": masil.__version__, "python": platform.python_version()}
     return Stamp(
@@ -62,6 +65,7 @@ def make_stamp(command: str, device: str, method: object, *, started: datetime, 
         seconds=seconds,
         model_bytes=model_bytes(method),
         peak_bytes=peak_bytes(),
+        own_commit=None if own is None else commit_with(own),
     )
 
 
@@ -80,6 +84,7 @@ def package_code() -> str:
 
 def own_source(method: Callable[..., Any]) -> Path | None:
     """Give the file of a method that is not the package's; None where it is, or has no file."""
+    method = getattr(method, "of", method)  # which is balanced
     with suppress(TypeError):
         source = inspect.getsourcefile(method)
         if source and method.__module__.partition(".")[0] != "masil":

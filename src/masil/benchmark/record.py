@@ -71,6 +71,7 @@ class RunRecord:
     weights_checksum: str
     data_checksum: str
     code: str  # checksum of the source that played it; "" in files of version 1, which did not note it
+    own_code: str | None = None  # checksum of the method's file, where that is not masil's
     views: int = 1  # over how many looks at an image (itself, mirrored, moved) its activations are averaged
     asked: tuple[int | None, ...] = ()  # draws; those that are not in `draws` are missing
     failed: dict[str, str] = field(default_factory=dict)  # draw -> why it is missing

@@ -106,10 +106,12 @@ def read_sealed(file: Path, form: str, version: int, title: str) -> dict[str, An
             f"{file} has version {value['version']} of the format '{form}', but this masil reads versions up to "
             f"{version}; a newer masil wrote it. Update masil to read it."
         )
-    if "checksum" in value and value["checksum"] != _checksum(value):
+    sealed = value["version"] != 1 or "checksum" in value  # version 1 began without
+    if sealed and value.get("checksum") != _checksum(value):
+        what = "does not fit" if "checksum" in value else "is missing"
         raise StorageError(
-            f"{file} was changed after it was written: its checksum does not fit. Take it from where it came, or "
-            "play it again."
+            f"{file} was changed after it was written: its checksum {what}. Take it from where it came, or play it "
+            "again."
         )
     return value
 

@@ -18,6 +18,7 @@ from masil.training import USUAL, FrameLoss, Recipe, Trained, load_trained, make
 from masil.training import recipe as find_recipe
 
 Draws = int | Sequence[int | None] | None  # how many, which, or the standard shots
+MOST_DRAWS = 1_000_000  # at a time; more is a slip
 
 
 @final
@@ -69,9 +70,13 @@ class Setting:
 
         Standard shots that are named (None) where there are none are refused.
         """
+        if isinstance(asked, int) and asked > MOST_DRAWS:
+            raise InputError(f"{asked} draws were asked for; the most is {MOST_DRAWS}.")
         named = (None,) if asked is None else tuple(range(asked)) if isinstance(asked, int) else tuple(asked)
-        if not named or any(draw is not None and draw < 0 for draw in named):
-            raise InputError(f"Draws are counted from 0 and there must be one at least, but {asked} was asked for.")
+        if not named or any(draw is not None and not 0 <= draw < 2**63 for draw in named):
+            raise InputError(
+                f"Draws are counted from 0 to 2⁶³ − 1 and there must be one at least, but {asked} was asked for."
+            )
         listed = self.dataset.shots is not None and self.protocol.order is None
         if asked is not None and None in named and not listed:
             why = "" if self.protocol.order is None else " in the order of classes that this protocol has"

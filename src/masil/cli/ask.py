@@ -10,7 +10,7 @@ import typer
 from masil.cli import options
 from masil.cli.output import listed, print_json, print_table, say
 from masil.cli.photos import listed_files, load_model, read_noted
-from masil.errors import DataError, InputError
+from masil.errors import DataError
 from masil.wording import percent, plural
 
 if TYPE_CHECKING:
@@ -34,9 +34,7 @@ def predict(
     answered all the same, and the exit code is 2.
     """
     learner = load_model(model, device)
-    files = list(listed_files(images))
-    if not files:
-        raise InputError(f"There is no photo in {', '.join(images)}.")
+    files = listed_files(images)
     bad = 0
     for start in range(0, len(files), AT_ONCE):
         part = files[start : start + AT_ONCE]

@@ -10,7 +10,7 @@ import typer
 from masil.cli import options
 from masil.cli.output import print_json, print_table, say
 from masil.cli.photos import listed_files, load_model, refuse_overwriting
-from masil.errors import DataError, InputError
+from masil.errors import InputError
 
 if TYPE_CHECKING:
     from masil.learner import Crop, Explanation
@@ -40,6 +40,8 @@ def explain(
     from masil.storage import write_bytes
 
     if out is not None:
+        if out.suffix.lower() != ".png":
+            raise InputError(f"{out} would hold a PNG picture; give it a name that ends in .png.")
         refuse_overwriting(out, force)
     elif not json:
         raise InputError("Name the picture to draw with -o why.png, or ask for data with --json.")
@@ -47,9 +49,7 @@ def explain(
     explanation = learner.explain([image], count)
     crops = None
     if gallery is not None:
-        files = list(listed_files([str(gallery)]))
-        if not files:
-            raise DataError(f"There is no photo in the gallery {gallery}.")
+        files = listed_files([str(gallery)])
         crops = learner.nearest_crops(files[:: -(-len(files) // GALLERY_PHOTOS)], explanation.concepts)
     if out is not None:
         file = io.BytesIO()

@@ -46,7 +46,8 @@ def info(
     )
     say(
         "It cannot tell what it was never taught." if card.unknown_auroc is None
-        else f"It tells photos of its classes from others in {percent(card.unknown_auroc)} of pairs."
+        else "After its base session it told photos of its classes from others in "
+        f"{percent(card.unknown_auroc)} of pairs."
     )  # fmt: skip
     if card.aim is not None:
         what = {"accuracy": "accuracy over all classes", "harmonic": "the harmonic mean of old and new"}[card.aim]
@@ -87,7 +88,7 @@ def export(
     learner = load_model(model, "cpu")
     backbone = learner.encoder_.backbone
     assert backbone is not None
-    files = list(listed_files(check or []))[:CHECKED]
+    files = listed_files(check)[:CHECKED] if check else []
     content = export_onnx(learner, read_images(files).load(slice(None), backbone.framing) if files else None)
     write_bytes(onnx, content)
     k = len(learner.memory_.labels)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from masil.errors import InputError, StorageError, lookup, suggest
+from masil.errors import InputError, StorageError, check_seed, lookup, suggest
+from masil.storage import why_unwritable
 
 if TYPE_CHECKING:
     from masil.data import Dataset
@@ -37,7 +38,10 @@ Way = Annotated[int | None, option(text="For a folder of photos: the number of n
 Shot = Annotated[int | None, option(text="For a folder of photos: the number of photos of each new class.")]
 Jobs = Annotated[int | None, option("--jobs", "-j", text="How many cells to play at a time; by default one a core.")]
 Draws = Annotated[int | None, option(text="Play this many random draws of the shots: 0, 1, 2, …")]
-Seed = Annotated[int, typer.Option(help="The seed of everything random in a method; the shots depend on the draw.")]
+Seed = Annotated[
+    int,
+    typer.Option(callback=check_seed, help="The seed of everything random in a method; the shots depend on the draw."),
+]
 Set = Annotated[
     list[str] | None,
     option(
@@ -73,11 +77,10 @@ def refuse_other_backbone(backbone: str, weights: str, checkpoint: Path | None, 
             )
 
 
-def refuse_file(folder: Path | None) -> None:
-    """Refuse a folder to write to that cannot be one, because it or a folder above it is a file."""
-    for path in () if folder is None else (folder, *folder.parents):
-        if path.exists() and not path.is_dir():
-            raise StorageError(f"--out names the folder {folder}, but {path} is a file; choose another name.")
+def refuse_unwritable(folder: Path | None, target: Path | None = None) -> None:
+    """Refuse a folder in which nothing can be written, before any work is done; `target` is what is to be in it."""
+    if folder is not None and (why := why_unwritable(folder)):
+        raise StorageError(f"{target or folder} cannot be written: {why}; choose another name or place.")
 
 
 def read_parameters(assignments: Sequence[str] | None, methods: Sequence[str]) -> dict[str, dict[str, Any]]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from masil.cli.options import refuse_unwritable
 from masil.cli.output import say, shown
 from masil.errors import InputError, StorageError
 from masil.hardware import import_torch
@@ -33,8 +34,16 @@ def read_noted(
     return photos
 
 
-def listed_files(arguments: Iterable[str]) -> Iterator[Path]:
-    """Give the files that arguments name: a file, all of a folder, or, for '-', a path a line from standard input."""
+def listed_files(arguments: Sequence[str]) -> list[Path]:
+    """Give the files that arguments name, of which there must be one."""
+    files = list(_listed(arguments))
+    if not files:
+        raise InputError(f"There is no photo in {', '.join(arguments)}.")
+    return files
+
+
+def _listed(arguments: Sequence[str]) -> Iterator[Path]:
+    """Give what each argument stands for: a file, all of a folder, or, for '-', a path a line from standard input."""
     for argument in arguments:
         if argument == "-":
             if sys.stdin.isatty():
@@ -65,8 +74,9 @@ def load_model(path: Path, device: str) -> Masil:
 
 
 def refuse_overwriting(path: Path, force: bool) -> None:
-    """Refuse to replace a file unasked, before any work is done."""
+    """Refuse to replace a file unasked, or to write where that is impossible, before any work is done."""
     if path.is_dir():
         raise StorageError(f"{path} is a folder; give the name of a file.")
     if path.exists() and not force:
         raise StorageError(f"{path} exists already; choose another name, or overwrite it with --force.")
+    refuse_unwritable(path.parent, path)

@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from masil.cli.options import option
-from masil.cli.output import WIDE, say
-from masil.errors import lookup
+from masil.cli.options import option, refuse_unwritable
+from masil.cli.output import say
+from masil.errors import InputError, lookup
+from masil.wording import plural
 
 if TYPE_CHECKING:
     from masil.benchmark import RunRecord
 
 
 Format = StrEnum("Format", ["terminal", "markdown", "latex", "html"])
-SUFFIXES = {".md": Format.markdown, ".tex": Format.latex, ".html": Format.html}
+ENDLESS = 10_000  # columns of a page that nothing on it is wrapped or cut for
+SUFFIXES = {".txt": Format.terminal, ".md": Format.markdown, ".tex": Format.latex, ".html": Format.html}
 
 
 def report(
@@ -59,6 +61,12 @@ def report(
     )
     from masil.storage import write_bytes
 
+    file = check or out
+    if form is None and file is not None and file.suffix not in SUFFIXES:
+        raise InputError(f"{file} ends in none of {', '.join(SUFFIXES)}; rename it, or say what to make with --format.")
+    chosen = form or (SUFFIXES[file.suffix] if file else Format.terminal)
+    for folder in (keep, figures, out and out.parent):
+        refuse_unwritable(folder)
     records = select(read_results(runs), only or (), [name.strip() for name in methods.split(",")] if methods else ())
     if ours != "masil":
         lookup("method among these runs", ours, {record.method: record for record in records})
@@ -66,15 +74,13 @@ def report(
         _refuse(records)
         for record in records:
             write_run(record, keep / result_name(record))
-        say(f"{len(records)} runs are in {keep} now.")
+        say(f"Kept in {keep}: {plural(len(records), 'run')}.")
         return
     if figures is not None:
         for picture in pictures(records, ours):
             for kind in ("svg", "pdf", "png"):
                 save(picture.figure, figures / f"{picture.name}.{kind}")
         say(f"The figures are in {figures}.")
-    file = check or out
-    chosen = form or (SUFFIXES.get(file.suffix, Format.terminal) if file else Format.terminal)
     if chosen is Format.html and check is None and (out is None or out.suffix != ".html"):
         page = write_report(records, out or (runs if runs.is_dir() else runs.parent), ours=ours)
         say(f"The report is {page}.")
@@ -93,13 +99,16 @@ def report(
 
 
 def _print(records: "Sequence[RunRecord]", ours: str, chosen: Format) -> None:
-    """Print a report; on a terminal, as wide as that is and with its colours."""
-    from rich.console import Console
+    """Print a report; on a terminal with its colours, and as wide as that is, or as its longest words need."""
+    from rich.console import Console, Group
 
     from masil.report import tables, terminal_table
 
-    if chosen is Format.terminal:
-        Console().print(*map(terminal_table, tables(records, ours)), sep="\n")
+    console = Console()
+    if chosen is Format.terminal and console.is_terminal:
+        page = Group(*map(terminal_table, tables(records, ours)))
+        console.width = max(console.width, Console(width=ENDLESS).measure(page).minimum)
+        console.print(page)
     else:
         here = Path("page")
         typer.echo(_pages(records, ours, chosen, here)[here], nl=False)
@@ -129,7 +138,7 @@ def _pages(records: "Sequence[RunRecord]", ours: str, chosen: Format, file: Path
         case Format.latex:
             return {file: results_latex(records, ours)}
         case Format.terminal:
-            screen = Console(file=StringIO(), width=WIDE, color_system=None)
+            screen = Console(file=StringIO(), width=ENDLESS, color_system=None)
             with screen.capture() as printed:
                 screen.print(*map(terminal_table, tables(records, ours)), sep="\n")
             return {file: printed.get()}

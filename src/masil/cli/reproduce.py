@@ -59,7 +59,7 @@ def reproduce(
     from masil.data import data_root, load
     from masil.report import check_drawing, write_reproduction
 
-    options.refuse_file(out)
+    options.refuse_unwritable(out)
     log_stages("benchmark", "cli", "training", always=True)
     chosen = BUDGETS[budget.value]
     asked = [part for name in parts or ["all"] for part in (ALL if name == "all" else (name,))]

@@ -11,6 +11,7 @@ import typer
 from masil.cli import options
 from masil.cli.output import log_stages, print_table, say, table
 from masil.errors import InputError
+from masil.wording import plural
 
 if TYPE_CHECKING:
     from masil.benchmark import RunRecord, SessionResult, Setting
@@ -154,7 +155,7 @@ def _begin(out: Path | None, refused: tuple[str, str, Path | None, str | None]) 
     from masil.report import check_drawing
 
     options.refuse_other_backbone(*refused)
-    options.refuse_file(out)
+    options.refuse_unwritable(out)
     if out is not None:
         check_drawing()  # the report has figures
     log_stages("benchmark", "cli", "training")
@@ -174,6 +175,12 @@ def _notes(setting: "Setting", *, standard: bool) -> None:
     """Say what there is to know before the first session."""
     for note in setting.dataset.notes:
         say(f"Note: {note}")
+    shape, classes = setting.protocol, len(setting.dataset.classes)
+    if shape.classes < classes:
+        say(
+            f"Note: {plural(shape.base_classes, 'base class')} and {plural(shape.sessions, 'session')} of {shape.way} "
+            f"leave out {classes - shape.classes} of the {classes} classes of '{setting.dataset.name}'."
+        )
     if setting.protocol.sessions and standard:
         listed = setting.dataset.shots is not None
         say("Shots: the field's standard ones." if listed else "Shots: draw 0 (there are no standard ones).")

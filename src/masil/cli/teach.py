@@ -9,7 +9,7 @@ import typer
 from masil.cli import options
 from masil.cli.output import listed, print_json, print_table, say, shown
 from masil.cli.photos import load_model, read_noted, refuse_overwriting
-from masil.errors import DataError
+from masil.errors import DataError, check_seed
 from masil.wording import percent, plural
 
 
@@ -30,7 +30,7 @@ def fit(
     dry_run: options.DryRun = False,
     force: options.Force = False,
     device: options.Device = "auto",
-    seed: Annotated[int, typer.Option(help="The seed of everything random.")] = 0,
+    seed: Annotated[int, typer.Option(callback=check_seed, help="The seed of everything random.")] = 0,
     json: options.Json = False,
 ) -> None:
     """Learn the base session from photos, and write the model to a file.

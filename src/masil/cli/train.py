@@ -13,7 +13,7 @@ import typer
 
 from masil.cli import options
 from masil.cli.output import log_stages, print_json, print_table, say
-from masil.errors import InputError, lookup
+from masil.errors import InputError, check_seed, lookup
 
 
 def train(
@@ -42,7 +42,8 @@ def train(
     from masil.training import recipe as find_recipe
     from masil.training import train as train_base
 
-    options.refuse_file(out)
+    options.refuse_unwritable(out)
+    how = TrainOptions(resume=not fresh, checkpoint_steps=steps, hours=hours)
     log_stages("training", always=True)
     shape = lookup("protocol", protocol, PROTOCOLS)
     plan = usual_recipe(shape.dataset) if recipe is None else find_recipe(recipe)
@@ -51,7 +52,6 @@ def train(
         plan = replace(plan, weights=weights)
     plan = with_room(plan, shape)
     base = next(sessions(shape, load(shape.dataset, data, download=download)))
-    how = TrainOptions(resume=not fresh, checkpoint_steps=steps, hours=hours)
     train_base(base.train, plan, out, names=base.names, device=device, options=how)
     final = compact(out, out / "final").parent
     say(
@@ -62,15 +62,15 @@ def train(
 
 def tune(
     what: Annotated[str, typer.Argument(help="A protocol, whose base session is used, or a folder of photos.")],
-    shots: Annotated[int, typer.Option(help="The number of images of each class that plays novel.")] = 5,
-    plays: Annotated[int, typer.Option(help="Average over this many divisions into old and new classes.")] = 2,
+    shots: Annotated[int, typer.Option(min=1, help="The number of images of each class that plays novel.")] = 5,
+    plays: Annotated[int, typer.Option(min=1, help="Average over this many divisions into old and new classes.")] = 2,
     measure: Annotated[str, typer.Option(help="What decides: harmonic_mean or accuracy.")] = "harmonic_mean",
     backbone: options.Backbone = options.BACKBONE,
     weights: options.Weights = options.WEIGHTS,
     checkpoint: options.Checkpoint = None,
     data: options.Data = None,
     device: options.Device = "auto",
-    seed: Annotated[int, typer.Option(help="The seed of the divisions.")] = 0,
+    seed: Annotated[int, typer.Option(callback=check_seed, help="The seed of the divisions.")] = 0,
     everything: Annotated[
         bool,
         typer.Option("--all", help="Then try power, concepts, calibration, TEEN's weight and balance too; slower."),

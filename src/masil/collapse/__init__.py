@@ -8,4 +8,4 @@ from masil.collapse.losses import cosine_cross_entropy, dot_regression
 from masil.collapse.measures import NCMeasures, nc_measures
 from masil.collapse.moments import ClassMoments, class_means
 from masil.collapse.projection import Projection, drawn_linear
-from masil.collapse.whitening import Whitening, sum_parts
+from masil.collapse.whitening import Whitening, check_shrinkage, sum_parts

@@ -10,7 +10,7 @@ from torch import Tensor
 from masil.collapse.embedding import Embedding
 from masil.collapse.moments import ClassMoments, blocks, check_no_gaps, check_rows, count_classes
 from masil.collapse.shrinkage import LARGEST, choose_shrinkage
-from masil.errors import InputError, StorageError
+from masil.errors import InputError, StorageError, is_number
 
 Shrinkage = float | Literal["auto"]
 
@@ -46,10 +46,9 @@ class Whitening(Embedding):
         The shrinkage s is a number of mean variances, or "auto": the one that best separates classes of `shots` images
         that had no part in the covariance.
         """
+        check_shrinkage(shrinkage)
         halves = gather(activations, labels)
         whole = halves[0].joined(halves[1])
-        if isinstance(shrinkage, str) and shrinkage != "auto":
-            raise InputError(f"The shrinkage is '{shrinkage}', but must be a number or 'auto'.")
         if shots < 1:
             raise InputError(f"A class of {shots} shots cannot be told from others; `shots` must be at least 1.")
         check_scatter(whole)
@@ -127,13 +126,20 @@ def check_finite(activations: Tensor) -> None:
         raise InputError("Some activations are infinite or not a number; did training diverge?")
 
 
+def check_shrinkage(shrinkage: Any) -> None:
+    """Refuse what is neither a number of mean variances in range nor "auto"."""
+    if shrinkage != "auto" and not (is_number(shrinkage) and 0 <= shrinkage <= LARGEST):
+        raise InputError(
+            f"The shrinkage is {shrinkage!r}, but must lie in [0, {LARGEST:.0e}], in mean variances, or be 'auto'."
+        )
+
+
 def inverse_root(covariance: Tensor, shrinkage: float) -> Tensor:
     """Give (Σ + s m I)^{-½} up to a factor, m the mean of Σ's diagonal; float64 [d d], symmetric.
 
     Unit length takes the factor away, so Σ is first divided by m and the sum by 1 + s: any s >= 0 is then safe.
     """
-    if not 0 <= shrinkage <= LARGEST:
-        raise InputError(f"The shrinkage is {shrinkage}, but must lie in [0, {LARGEST:.0e}]; it is in mean variances.")
+    check_shrinkage(shrinkage)
     mean = covariance.diagonal().mean()
     if not float(mean) > 0:
         raise InputError("The activations do not vary within any class; there is nothing to whiten.")

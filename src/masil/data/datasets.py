@@ -13,7 +13,7 @@ from masil.data.images import Dataset
 from masil.data.miniimagenet import find_miniimagenet, read_miniimagenet
 from masil.data.omniglot import find_omniglot, read_omniglot
 from masil.data.photos import read_folder
-from masil.errors import lookup
+from masil.errors import DataError, lookup
 from masil.registry import Registry
 from masil.storage import cache_folder
 
@@ -49,6 +49,8 @@ def load(name: str | Path, root: Path | str | None = None, download: bool = Fals
     source, folder = lookup("data set", name, DATASETS), data_root(root)
     if download and source.fetch is not None:
         source.fetch(folder)
+    elif root is not None and not folder.is_dir():
+        raise DataError(f"There is no folder {folder}, in which the data set '{name}' was to be looked for.")
     return source.read(folder)
 
 

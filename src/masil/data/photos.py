@@ -138,7 +138,8 @@ def _read(root: Path, skip_bad: bool) -> _Folder:
         if not skip_bad:
             raise DataError(
                 f"{plural(len(faults), 'file')} of {len(files)} in {root} cannot be used:\n{lines}\n"
-                "Repair or remove them, or have them left out (`skip_bad`)."
+                "Repair or remove them, or have them left out: by --skip-bad of fit, learn and evaluate, or by "
+                "`skip_bad=True` in Python."
             )
         notes.append(f"{plural(len(faults), 'file')} of {len(files)} in {root} left out:\n{lines}")
         for tree in trees.values():

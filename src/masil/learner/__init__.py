@@ -28,7 +28,7 @@ from masil.learner.picture import draw_explanation
 from masil.learner.prior import Concepts, PriorWeight, fit_concepts
 from masil.learner.rehearsal import Rehearsed, judge, operating_points
 from masil.learner.rows import ClassRows, Event, SessionRecord, Shots, take_power
-from masil.learner.settings import AIMS, STRENGTHS, TRAINED_BALANCE, Settings, for_trained
+from masil.learner.settings import AIMS, STRENGTHS, TRAINED_BALANCE, Settings, core_settings, for_trained
 from masil.learner.tune import VARIED, Trial, Tuned, tune
 from masil.learner.unknown import UnknownDetector, auroc
 from masil.learner.vectors import borrowed

@@ -206,8 +206,8 @@ class Masil(Estimator):
         self._check_fitted()
         if again := [label for label in labels if label in self.memory_.labels]:
             raise InputError(
-                f"The class {min(again)!r} is known already; to add images to it, update it (`update=True`, or "
-                "--update), to replace it, forget it first. Nothing was learnt."
+                f"The class {min(again)!r} is known already; to add images to it, teach it with `update`, to replace "
+                "it, forget it first. Nothing was learnt."
             )
 
     def predict(self, images: Any, *, unknown: Label | None = None) -> np.ndarray[Any, Any]:

@@ -6,12 +6,11 @@ import math
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, Literal, final
 
-import numpy as np
-
-from masil.collapse import Embedding
-from masil.errors import InputError, NoEffectWarning, lookup
+from masil.collapse import Embedding, check_shrinkage
+from masil.errors import InputError, NoEffectWarning, check_seed, is_number, lookup
 
 if TYPE_CHECKING:
     from masil.learner.masil import Masil
@@ -48,13 +47,18 @@ class Settings:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        check_seed(self.seed)
+        for name in ("power", "teen", "bias", *["balance"] * (self.balance is not None)):
+            if not is_number(value := getattr(self, name)):
+                raise InputError(f"`{name}` is {value!r}; it must be a number.")
+        check_shrinkage(self.shrinkage)
         lookup("reading of the fine-tuning loss", self.reading, dict.fromkeys(READINGS))
         lookup("fine-tuning solver", self.solver, dict.fromkeys(SOLVERS))
         if self.calibration is not None:
             lookup("calibration", self.calibration, dict.fromkeys(CALIBRATIONS))
         if not 0 <= self.teen <= 1:
             raise InputError(f"TEEN's weight is {self.teen}, but must lie between 0 and 1.")
-        if not isinstance(self.concepts, int | np.integer) or self.concepts < 1:
+        if not is_number(self.concepts, Integral) or self.concepts < 1:
             raise InputError(f"`concepts` is {self.concepts!r}; it must be a whole number >= 1.")
         if not isinstance(self.embedding, Embedding):
             lookup("form of embedding", self.embedding, dict.fromkeys(FORMS))
@@ -69,7 +73,7 @@ class Settings:
                 )
         if not 0 < self.power <= 1:
             raise InputError(f"The power is {self.power}, but must lie in (0, 1]; 1 leaves activations as they are.")
-        if self.alpha != "auto" and (not isinstance(self.alpha, int | float) or not self.alpha >= 0):
+        if self.alpha != "auto" and (not is_number(self.alpha) or not self.alpha >= 0):
             raise InputError(f"α is {self.alpha!r}; it must be a number >= 0 (inf: concepts alone), or 'auto'.")
 
     @property
@@ -101,7 +105,7 @@ class Settings:
 
 def read_settings(model: Masil, stacklevel: int = 2) -> Settings:
     """Check the parameters of a learner and give those of the core; warn of those that have no effect."""
-    if not isinstance(model.crops, int | np.integer) or model.crops < 0:
+    if not is_number(model.crops, Integral) or model.crops < 0:
         raise InputError(f"`crops` is {model.crops!r}; it must be a whole number >= 0.")
     if model.crops and model.backbone is None:
         raise InputError(

@@ -16,7 +16,7 @@ from typing import Any, final
 
 from torch import Tensor
 
-from masil.errors import InputError, NoEffectWarning, lookup
+from masil.errors import InputError, NoEffectWarning, check_seed, lookup
 from masil.learner.encoder import BaseSession, Seen, read_base_session
 from masil.learner.masil import Masil
 from masil.learner.rehearsal import judge, play_novel, true_columns
@@ -106,6 +106,10 @@ def tune(
 
     """
     lookup("measure", measure, dict.fromkeys(MEASURES))
+    for name, count in (("shots", shots), ("plays", plays)):
+        if count < 1:
+            raise InputError(f"`{name}` is {count}, but must be at least 1.")
+    check_seed(seed)
     model = Masil() if model is None else model
     _refuse_aim(model)
     seen: Seen | None = {} if varied else None

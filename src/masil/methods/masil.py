@@ -10,7 +10,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from masil.learner import Masil, for_trained
+from masil.learner import Masil, core_settings, for_trained
 from masil.methods.method import Geometry, Keeps, Method, Queries, Samples, Task, state
 from masil.methods.nc_fscil import MASIL
 
@@ -36,6 +36,7 @@ class MasilMethod(Method):
     learner: Masil = state()
 
     def __init__(self, **parameters: Any) -> None:
+        core_settings(Masil(backbone=None, **parameters))  # refuses now what `fit` would
         self.chosen = parameters
 
     @classmethod

@@ -15,7 +15,7 @@ from torch.nn import functional
 from masil.backbones import Backbone
 from masil.collapse import class_means
 from masil.data import Images
-from masil.errors import InputError
+from masil.errors import InputError, check_seed
 from masil.protocol import Protocol
 from masil.training import Recipe, Trained
 
@@ -77,6 +77,9 @@ class Task:
     own: bool = False  # whether it was trained as this method's `base_session` asks
     trained: Trained | None = None  # that base session, for a method that asked for it or sees images
     backbone: Backbone | None = None  # frozen, for a method that sees images; copy it before you train it
+
+    def __post_init__(self) -> None:
+        check_seed(self.seed)
 
     @property
     def network(self) -> Backbone:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, get_type_hints
 
 from masil.errors import InputError, lookup, suggest
 from masil.methods.alice import Alice, AliceLoss
@@ -43,6 +43,7 @@ from masil.methods.synthesized import SynthesizedFeatures
 from masil.methods.teen import Teen, TunedTeen
 from masil.methods.topic import Topic, TopicLoss
 from masil.registry import Registry
+from masil.storage import fits
 from masil.training import LOSSES
 
 _OWN: tuple[type[Method], ...] = (
@@ -70,11 +71,14 @@ def trains_its_own_base(method: Callable[..., Method]) -> bool:
 
 
 def check_parameters(name: str, method: Callable[..., Method], parameters: Mapping[str, Any]) -> None:
-    """Refuse parameters that a method does not have; a function that makes one is not asked."""
+    """Refuse parameters that a method does not have or of another type; a function that makes one is not asked."""
+    types = get_type_hints(method) if isinstance(method, type) else {}
     known = method.accepts() if isinstance(method, type) and issubclass(method, Method) else frozenset(parameters)
     for key in parameters:
         if key not in known:
             raise InputError(f"Method '{name}' has no parameter '{key}'; {suggest(key, known)}")
+        if not fits(types.get(key, Any), parameters[key]):
+            raise InputError(f"The parameter '{key}' of method '{name}' cannot be {parameters[key]!r}.")
 
 
 def find_method(name: str) -> tuple[str, type[Method]]:
@@ -94,6 +98,8 @@ def find_method(name: str) -> tuple[str, type[Method]]:
     module = _loaded(path, file)
     method = vars(module).get(attribute)
     if not (isinstance(method, type) and issubclass(method, Method)):
+        if method is not None:
+            raise InputError(f"'{attribute}' of {file} is no method: it is no subclass of masil.methods.Method.")
         ours = [key for key, value in vars(module).items() if isinstance(value, type) and issubclass(value, Method)]
         raise InputError(f"{file} has no method called '{attribute}'; {suggest(attribute, set(ours) - {'Method'})}")
     return attribute, method

@@ -96,8 +96,11 @@ def read_protocol(file: Path) -> Protocol:
 
 def cut_protocol(dataset: Dataset, folder: Path, *, base: int, way: int, shot: int) -> Protocol:
     """Cut a data set's classes, in their order, into a base session and as many sessions of `way` as they fill."""
-    sessions = (len(dataset.classes) - base) // max(1, way)
-    if base < 1 or way < 1 or sessions < 1:
+    for option, value in (("base", base), ("way", way), ("shot", shot)):
+        if value < 1:
+            raise InputError(f"--{option} is {value}; it must be a whole number >= 1.")
+    sessions = (len(dataset.classes) - base) // way
+    if sessions < 1:
         raise InputError(
             f"{folder} has {len(dataset.classes)} classes, which is too few for {base} base classes and a session of "
             f"{way}; lower --base or --way."

@@ -16,7 +16,7 @@ from masil.report.measured import (
     slug,
     title_of,
 )
-from masil.report.pictures import Picture, pictures
+from masil.report.pictures import Picture, is_named, pictures
 from masil.report.published import published
 from masil.report.render import html_table, templates
 from masil.report.style import inline_svg, save
@@ -35,12 +35,19 @@ HEADLINE = {  # what one looks for first: a title and the figure
 
 
 def write_report(records: Sequence[RunRecord], folder: Path, ours: str = OURS) -> Path:
-    """Write `folder`/report.html, and its figures as `folder`/figures/*.svg and *.pdf; give the page's path."""
+    """Write `folder`/report.html, and its figures as `folder`/figures/*.svg and *.pdf; give the page's path.
+
+    Figures that an earlier report left there of the same protocols, and this one does not have, are removed.
+    """
     ordered = _some(records)
     drawn = pictures(ordered, ours)
     for picture in drawn:
         for kind in ("svg", "pdf"):
             save(picture.figure, folder / "figures" / f"{picture.name}.{kind}")
+    names, protocols = {picture.name for picture in drawn}, {record.protocol for record in ordered}
+    for file in (folder / "figures").iterdir():
+        if file.suffix in (".svg", ".pdf") and file.stem not in names and is_named(file.stem, protocols):
+            file.unlink()
     page = folder / "report.html"
     write_bytes(page, _page(ordered, drawn, ours).encode())
     return page

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, final
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 DASHED = ("MASIL", "NC-FSCIL")  # the published lines worth a comparison
 KINDS = {"base": "base classes", "novel": "novel classes", "harmonic_mean": "harmonic mean"}
+FIGURES = ("accuracy", "base-novel", "time", "cosines", "confusion", "collapse")  # what their names end in
 MOST = 9  # lines with a look of their own; more are not told apart, and their legend leaves no room for the axes
 
 
@@ -49,6 +51,12 @@ def pictures(records: Sequence[RunRecord], ours: str = OURS) -> list[Picture]:
     protocols = grouped(records, lambda record: f"{record.protocol}: {setting_of(record)}")
     made = [picture for runs in protocols.values() for picture in _Setting(runs, ours).pictures()]
     return [*made, *_orders(records)]
+
+
+def is_named(name: str, protocols: Iterable[str]) -> bool:
+    """Say whether a file has a name that `pictures` gives to a figure of some runs of these protocols."""
+    which, kinds = "|".join(re.escape(slug(protocol, "_.=")) for protocol in protocols), "|".join(FIGURES)
+    return re.fullmatch(rf"({which})-.*(standard-shots|draw-\d+|\d+-draws)-(.*-)?({kinds})", name) is not None
 
 
 def _orders(records: Sequence[RunRecord]) -> list[Picture]:

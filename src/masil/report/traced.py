@@ -26,6 +26,8 @@ def provenance(record: RunRecord) -> Iterator[tuple[str, str]]:
         yield "parameters", _pairs(record.parameters)
     yield "data", record.data_checksum
     yield "code", record.code or "not noted"
+    if record.own_code:
+        yield "the method's own code", "; ".join([record.own_code, *filter(None, record.stamped("own_commit"))])
     yield "versions", "; ".join(map(_pairs, record.stamped("versions")))
     yield "commit", "; ".join(commits(record)) or "unknown"
     yield "machine", "; ".join(map(_pairs, record.stamped("machine")))
@@ -75,6 +77,8 @@ def fault(record: RunRecord) -> str | None:
         return f"{what} is of an older masil, which noted neither parameters nor code."
     if untraced := _untraced(draw.stamp for draw in record.draws):
         return f"{what} {untraced}"
+    if _is_own(record) and not all(record.stamped("own_commit")):
+        return f"{what} was played by code of somebody's own that is in no commit; commit it, then play the run again."
     if record.missing:
         return f"{what} is incomplete: {len(record.missing)} of {len(record.asked)} draws are missing."
     if known_method(record.method) and record.protocol in PROTOCOLS and (changes := _changed_parameters(record)):
@@ -97,6 +101,12 @@ def _untraced(stamps: Iterable[Stamp]) -> str | None:
         return "was played with code that is in no commit; commit it, then play the run again."
     lost = [stamp.commit for stamp in stamps if stamp.commit and has_commit(stamp.commit) is False]
     return f"names commit {lost[0]}, which this repository does not have; play the run again." if lost else None
+
+
+def _is_own(record: RunRecord) -> bool:
+    """Say whether a run's method is not masil's, as far as older records tell."""
+    method = known_method(record.method)
+    return record.own_code is not None or method is None or not method.__module__.startswith("masil.")
 
 
 def _changed_parameters(record: RunRecord) -> str:

@@ -112,9 +112,19 @@ def _flush_folder(folder: Path) -> None:
             os.close(handle)
 
 
+def why_unwritable(folder: Path) -> str | None:
+    """Say why nothing can be written into a folder, which need not be there yet; None where it can."""
+    nearest = next((place for place in (folder, *folder.parents) if os.access(place, os.F_OK)), folder)
+    if not nearest.is_dir():
+        return f"{nearest} is a file and no folder"
+    return None if os.access(nearest, os.W_OK | os.X_OK) else f"no permission to write in {nearest}"
+
+
 def _cannot_write(target: Path, error: OSError) -> StorageError:
     if error.errno == errno.ENOSPC:
         return StorageError(f"The disk is full: {target} was not written, and what was there before is unchanged.")
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return StorageError(f"{target} cannot be written: no permission to write in {target.parent}.")
+    if isinstance(error, FileExistsError | NotADirectoryError) and (why := why_unwritable(target.parent)):
+        return StorageError(f"{target} cannot be written: {why}.")
     return StorageError(f"{target} cannot be written ({error}).")

@@ -1,4 +1,4 @@
-"""Which commit the package runs from, where it runs from a checkout: what a record of a figure names."""
+"""Which commit the package, or a file of somebody's own, is from: what a record of a figure names."""
 
 import subprocess
 from contextlib import suppress
@@ -16,6 +16,15 @@ def commit() -> tuple[str | None, bool | None]:
     return None, None
 
 
+def commit_with(file: Path) -> str | None:
+    """Give the commit of the checkout that a file is in; None where it is in none, or differs from that commit."""
+    with suppress(subprocess.SubprocessError, OSError):
+        _ask_git("ls-files", "--error-unmatch", file.name, folder=file.parent)
+        if not _ask_git("status", "--porcelain", "--", file.name, folder=file.parent):
+            return _ask_git("rev-parse", "HEAD", folder=file.parent)
+    return None
+
+
 @cache
 def has_commit(name: str) -> bool | None:
     """Say whether the history that masil is running from has a commit; None where there is none, or only its end."""
@@ -27,6 +36,6 @@ def has_commit(name: str) -> bool | None:
     return False
 
 
-def _ask_git(*question: str) -> str:
-    command = ["git", "-C", str(PACKAGE), *question]
+def _ask_git(*question: str, folder: Path | None = None) -> str:
+    command = ["git", "-C", str(folder or PACKAGE), *question]
     return subprocess.check_output(command, stderr=subprocess.DEVNULL, text=True, timeout=30).strip()  # noqa: S603

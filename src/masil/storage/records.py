@@ -38,6 +38,28 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]
             yield f"{prefix}{key}", value
 
 
+def fits(hint: Any, value: Any) -> bool:
+    """Say whether a plain value has a type: a plain one, Literal, or a tuple or mapping of such."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Any:
+        return True
+    if len(_choices(hint)) > 1:
+        return any(fits(choice, value) for choice in arguments)
+    if origin is typing.Literal:
+        return isinstance(value, str | int | None) and value in arguments
+    if origin is tuple:
+        if not isinstance(value, list | tuple):
+            return False
+        wanted = arguments[:1] * len(value) if arguments[-1] is ... else arguments
+        return len(wanted) == len(value) and all(map(fits, wanted, value))
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        entries = value.items() if isinstance(value, dict) else [(None, None)]
+        return all(fits(arguments[0], key) and fits(arguments[1], entry) for key, entry in entries)
+    if hint in (int, float):
+        return isinstance(value, int if hint is int else int | float) and not isinstance(value, bool)
+    return isinstance(value, origin or hint)
+
+
 def _build(kind: type[T], value: Any, name: str, title: str) -> T:
     if not isinstance(value, dict):
         raise InputError(f"'{name}' is a table of values, but this is {_short(value)}.")
@@ -62,7 +84,7 @@ def _field(hint: Any, value: Any, name: str, title: str) -> Any:
     for choice in choices:
         if is_dataclass(choice) and isinstance(choice, type) and value is not None:
             return _build(choice, value, name, title)
-    if not any(_fits(choice, value) for choice in choices):
+    if not any(fits(choice, value) for choice in choices):
         raise InputError(f"'{name}' cannot be {_short(value)}.")
     return _as_tuple(value) if any(typing.get_origin(choice) is tuple for choice in choices) else value
 
@@ -70,28 +92,6 @@ def _field(hint: Any, value: Any, name: str, title: str) -> Any:
 def _choices(hint: Any) -> tuple[Any, ...]:
     """Give the parts of a union, or a type alone."""
     return typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
-
-
-def _fits(hint: Any, value: Any) -> bool:
-    """Say whether a plain value has a type: a plain one, Literal, or a tuple or mapping of such."""
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if hint is Any:
-        return True
-    if len(_choices(hint)) > 1:
-        return any(_fits(choice, value) for choice in arguments)
-    if origin is typing.Literal:
-        return isinstance(value, str | int | None) and value in arguments
-    if origin is tuple:
-        if not isinstance(value, list | tuple):
-            return False
-        wanted = arguments[:1] * len(value) if arguments[-1] is ... else arguments
-        return len(wanted) == len(value) and all(map(_fits, wanted, value))
-    if isinstance(origin, type) and issubclass(origin, Mapping):
-        entries = value.items() if isinstance(value, dict) else [(None, None)]
-        return all(_fits(arguments[0], key) and _fits(arguments[1], entry) for key, entry in entries)
-    if hint in (int, float):
-        return isinstance(value, int if hint is int else int | float) and not isinstance(value, bool)
-    return isinstance(value, origin or hint)
 
 
 def _as_tuple(value: Any) -> Any:

@@ -164,6 +164,8 @@ def _tell_errors(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def of_form(_request: Request, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]
+        if first["type"] == "json_invalid":
+            return problem(422, f"The request is not valid JSON: {first['ctx']['error']}.")
         field = ".".join(str(part) for part in first["loc"][1:]) or str(first["loc"][0])
         if first["type"] == "missing":
             told = f"The request has no '{field}', or an empty one; send a form (multipart/form-data) with it."

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self, final
 
 from masil.data import Augmentation
-from masil.errors import InputError, lookup
+from masil.errors import InputError, check_seed, lookup
 from masil.storage import flat, from_json, to_json
 from masil.training.loss import LOSSES, BaseLoss, CosineLoss, at_least, make_loss
 
@@ -193,6 +193,7 @@ class Recipe:
             raise InputError(f"A recipe needs stages of at least one epoch and one pixel, not {list(stages)}.")
         if self.batch < 2:
             raise InputError(f"A batch of {self.batch} is too small; batch norm needs at least 2 images.")
+        check_seed(self.seed)
         if not 0 <= self.rotated <= 1:
             raise InputError(f"A share {self.rotated} of the images is to be turned, but a share lies in [0, 1].")
         if self.loss.get("name", CosineLoss.name) in LOSSES:  # one that is not known here stays as it is

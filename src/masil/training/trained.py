@@ -20,7 +20,8 @@ from masil.training.recipe import Recipe
 
 Row = dict[str, Any]  # what is known of an epoch
 FILE = "checkpoint.safetensors"
-FORM = TensorFormat("masil base session", 1, "checkpoint", "Move it away, or start again with --fresh (resume=False).")
+AWAY = "Move it away, or choose another folder,"
+FORM = TensorFormat("masil base session", 1, "checkpoint", f"{AWAY} to train it anew.")
 
 
 @final
@@ -84,7 +85,7 @@ def read_checkpoint(folder: Path) -> Checkpoint | None:
 
 def check_fits(saved: Checkpoint, current: Checkpoint, path: Path) -> None:
     """Refuse a checkpoint of another backbone, recipe or set of images, or of classes with other names."""
-    way_out = "Choose another folder, or start again with --fresh (resume=False)."
+    way_out = f"{AWAY} to begin anew."
     if saved.backbone != json.loads(json.dumps(current.backbone)):
         there, here = _short(saved.backbone), _short(current.backbone)
         raise StorageError(f"{path} is a checkpoint of another backbone: {there} there, {here} here. {way_out}")

@@ -1,6 +1,7 @@
 """The base session: from labelled images and a recipe to a backbone and its class vectors."""
 
 import logging
+import math
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from masil.hardware import resolve_device
 from masil.progress import bar, quiet
 from masil.training.batches import Batches, read_names
 from masil.training.compute import choose_settings, joined, long_sizes, own_device
+from masil.training.loss import at_least
 from masil.training.recipe import Recipe
 from masil.training.recipes import recipe as find_recipe
 from masil.training.session import TrainingRun
@@ -32,6 +34,11 @@ class TrainOptions:
     resume: bool = True  # whether to go on from the checkpoint in the folder
     checkpoint_steps: int = 0  # save after every so many steps, not only after each epoch
     hours: float | None = None  # multiply the epochs of each stage to take about so long; the kept recipe says it
+
+    def __post_init__(self) -> None:
+        at_least(self, 0, "checkpoint_steps")
+        if self.hours is not None and not 0 < self.hours < math.inf:
+            raise InputError(f"Training is to take {self.hours} hours; give a time above 0.")
 
 
 def train(
@@ -82,8 +89,6 @@ def train(
 def _in_hours(hours: float, trial: TrainingRun) -> Recipe:
     """Give the recipe with as many epochs as fit; a run that was begun has its number already."""
     recipe = trial.recipe
-    if hours <= 0:
-        raise InputError(f"Training is to take {hours} hours; give a time above 0.")
     if (begun := read_checkpoint(trial.folder)) is not None:
         return replace(recipe, stages=begun.recipe.stages)
     usual = sum(epochs * trial.epoch_seconds(px) for epochs, px in recipe.stages)
