@@ -85,7 +85,7 @@ def package_code() -> str:
 def own_source(method: Callable[..., Any]) -> Path | None:
     """Give the file of a method that is not the package's; None where it is, or has no file."""
     method = getattr(method, "of", method)  # which is balanced
-    with suppress(TypeError):
+    with suppress(TypeError, OSError):  # of a built-in, of one that came without its file to another process
         source = inspect.getsourcefile(method)
         if source and method.__module__.partition(".")[0] != "masil":
             return Path(source)
