@@ -68,7 +68,7 @@ def test_a_base_session_keeps_the_names_of_its_classes(trained, folder, tmp_path
     train(patterns(16, 1), RECIPE, folder, device="cpu")  # and keeps them
     compact(folder, tmp_path)
     assert load_trained(tmp_path).names == NAMES
-    with pytest.raises(StorageError, match=r"class 0 is called 'class 0', here 'class 11'\. Move it away, or choose another"):
+    with pytest.raises(StorageError, match=r"class 0 is called 'class 0', here 'class 11'\. Move it away"):
         train(patterns(16, 1), RECIPE, folder, device="cpu", names=NAMES[::-1])
 
 
