@@ -218,8 +218,9 @@ def page(files: list[Path]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def add_held_out(parser: argparse.ArgumentParser) -> None:
-    """Add what `settings` depends on."""
+def main() -> None:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--protocol", default="cub200")
     parser.add_argument("--width", type=float, default=0.5, help="of a backbone that is trained without some classes")
     parser.add_argument("--backbone", default="efficientnet_lite0")
@@ -229,12 +230,6 @@ def add_held_out(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--share", type=float, default=0.4, help="of the base classes that play novel")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--base", type=Path, default=Path("runs/defaults"), help="where backbones are kept")
-
-
-def main() -> None:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_held_out(parser)
     parser.add_argument("--recipe", help="train a backbone by it, without the classes that play novel")
     parser.add_argument("--draws", type=int, default=5, help="of the shots, in each play")
     parser.add_argument(

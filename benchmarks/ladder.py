@@ -32,24 +32,21 @@ from typing import Any
 
 import numpy as np
 
-import defaults
-from masil.benchmark import Origin, Setting, prepare
-from masil.benchmark.play import DrawData, SessionData, draw_data, session_data
+from masil.benchmark import Entry, Origin, Setting, prepare, with_held_out
+from masil.benchmark.play import DrawData, draw_data, session_data
 from masil.benchmark.provenance import command, make_stamp, package_code
 from masil.errors import InputError
-from masil.learner import Rehearsed, operating_points
 from masil.methods import METHODS, Balanced, balanced
-from masil.methods.method import Task
 from masil.progress import track
 from masil.protocol import score_session, summarise
 from masil.report.traced import portable
 from masil.storage import read_json, write_bytes, write_json
+from masil.training import recipe
 
 G = {"identity": "linear", "whitening": "whitening"}
 POWERS = (1.0, 0.5)
 PRIORS: dict[str, str | None] = {"no prior": None, "TEEN": "teen", "concepts": "concepts", "both": "both"}
 POINTS = {"as they are": None, "accuracy point": "accuracy", "harmonic point": "harmonic"}
-HELD_OUT_DRAWS = 5  # of the shots, where strengths are found with backbones of their own
 FIGURES = ("last", "average", "harmonic_mean", "base", "novel")
 Row = dict[str, Any]
 
@@ -57,42 +54,24 @@ Row = dict[str, Any]
 At = tuple[str, float, str]  # g, power and prior of a rung
 
 
-def rung(at: At, strength: float | None = None) -> Balanced:
+def rung(at: At) -> Balanced:
     """Make the learner of a rung, its own balance off; without concepts the bank is as small as can be."""
     g, power, prior = at
     bank = {} if prior in ("concepts", "both") else {"concepts": 1}
     parameters = {"embedding": G[g], "power": power, "calibration": PRIORS[prior], "balance": 0.0, **bank}
-    made = balanced(METHODS["masil"])(strength=strength, **parameters)
+    made = balanced(METHODS["masil"])(**parameters)
     assert isinstance(made, Balanced)
     return made
 
 
-def rehearsals(at: At, plays: Sequence[tuple[Setting, list[list[SessionData]]]], seed: int) -> Iterator[Rehearsed]:
-    """Play a rung where classes play novel to backbones that were trained without them, for every draw of shots."""
-    for setting, draws in plays:
-        protocol, method = setting.protocol, rung(at, 1.0)
-        method.fit(draws[0][0].taught, Task(protocol, seed=seed, adapted=setting.trained is not None))
-        for _, *sessions in draws:
-            taught, last = copy.deepcopy(method), sessions[-1]
-            for session in sessions:
-                taught.learn(session.taught)
-            yield Rehearsed(taught._plain(last.tests), taught._offsets(), last.truth, protocol.base_classes)
-
-
-def climb(
-    setting: Setting, data: dict[int | None, DrawData], at: At, found: dict[str, float] | None, seed: int
-) -> list[Row]:
-    """Give the figures of a rung at all points and draws; the base session is learnt once.
-
-    `found` are the strengths for each aim, where they are not to be chosen on this setting's own base classes.
-    """
+def climb(setting: Setting, data: dict[int | None, DrawData], at: At, seed: int) -> list[Row]:
+    """Give the figures of a rung at all points and draws; the base session is learnt once."""
     g, power, prior = at
     protocol = setting.protocol
-    method = rung(at, None if found is None else 1.0)
+    method = rung(at)
     base = next(session_data(protocol, next(iter(data.values()))))
-    method.fit(base.taught, Task(protocol, seed=seed, adapted=setting.trained is not None))
-    by_aim = method.points if found is None else found
-    strengths = {point: 0.0 if aim is None else by_aim[aim] for point, aim in POINTS.items()}
+    method.fit(base.taught, Entry.of("masil").task(setting, method, seed))
+    strengths = {point: 0.0 if aim is None else method.points[aim] for point, aim in POINTS.items()}
     rows = []
     for draw, arrays in data.items():
         taught, scores = copy.deepcopy(method), {point: [] for point in POINTS}  # type: ignore[var-annotated]
@@ -116,12 +95,14 @@ def climb(
 def measure(asked: argparse.Namespace) -> None:
     """Climb all rungs that the file does not have yet, and write it after each."""
     source = {"backbone": asked.backbone, "weights": asked.weights, "checkpoint": asked.checkpoint}
-    setting = prepare(asked.protocol, Origin(**source), views=asked.views)
+    setting = prepare(asked.protocol, Origin(**source), data=asked.data, views=asked.views)
     if setting.trained is not None and asked.without is None:
         raise InputError(
             "This backbone was trained on the classes that are to play novel; name a recipe that trains others "
             "without them: --without cifar100-fast."
         )
+    if asked.without is not None:
+        setting = with_held_out(setting, recipe(asked.without), asked.base)
     draws: list[int | None] = [*setting.draws(None), *range(asked.draws)] if asked.draws else list(setting.draws(None))
     data = draw_data(setting, list(dict.fromkeys(draws)))
     name = asked.name or "-".join(filter(None, [asked.protocol, setting.recipe or setting.backbone.name]))
@@ -129,20 +110,15 @@ def measure(asked: argparse.Namespace) -> None:
     about = {
         "protocol": setting.protocol.name, "backbone": setting.backbone.name, "recipe": setting.recipe,
         "views": setting.views, "draws": list(data), "seed": asked.seed, "weights": setting.fingerprint,
-        "data": setting.checksum, "code": package_code(), "without": asked.without, "width": asked.width,
+        "data": setting.checksum, "code": package_code(),
+        "without": None if setting.held_out is None else [setting.held_out.recipe, *setting.held_out.weights],
     }  # fmt: skip
     known = read_json(file) if file.is_file() else {}
     rows: list[Row] = known.get("rows", []) if all(known.get(key) == value for key, value in about.items()) else []
     done = {(row["g"], row["power"], row["prior"]) for row in rows}
     rungs = [at for at in itertools.product(G, POWERS, PRIORS) if at not in done]
-    held_out = defaults.settings(asked, asked.without, [asked.views]) if asked.without else ()
-    plays = [
-        (play, [list(session_data(play.protocol, drawn)) for drawn in draw_data(play, range(HELD_OUT_DRAWS)).values()])
-        for _, _, play in held_out
-    ]
     for at in track(rungs, "Climbing"):
-        found = operating_points(rehearsals(at, plays, asked.seed)) if plays else None
-        rows += climb(setting, data, at, found, asked.seed)
+        rows += climb(setting, data, at, asked.seed)
         seconds = time.perf_counter() - begun
         stamp = make_stamp(command(), setting.device, None, started=started, seconds=seconds)
         write_json(file, {**about, "stamp": asdict(stamp), "rows": rows})
@@ -231,8 +207,13 @@ def write_page(folder: Path, out: Path) -> None:
 def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    defaults.add_held_out(parser)
+    parser.add_argument("--protocol", default="cub200")
+    parser.add_argument("--backbone", default="efficientnet_lite0")
+    parser.add_argument("--weights", default="imagenet")
     parser.add_argument("--checkpoint", type=Path)
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--base", type=Path, default=Path("runs/without"), help="where backbones are kept")
     parser.add_argument("--without", help="the recipe of backbones that do not know the classes that play novel")
     parser.add_argument("--views", type=int, default=1, help="looks at an image that are averaged; 2 is mirrored")
     parser.add_argument("--draws", type=int, default=10, help="beside the standard shots")

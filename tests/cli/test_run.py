@@ -125,6 +125,12 @@ def test_a_recipe_trains_the_base_session_first(options, tmp_path, monkeypatch):
     grid = ["--protocol", "squares", "--recipe", "tiny", "--draws", 1, "--jobs", 1]
     masil(*grid, "--methods", "alice", "--out", "alone", command="bench")  # which trains in its own way
     assert not (tmp_path / "alone" / "base").exists()
+    chosen = ["--protocol", "squares", "--checkpoint", "out/base", "--draws", 1, "--jobs", 1, "--without", "tiny"]
+    masil(*chosen, "--methods", "d-cosine+balance", "--out", "chosen", command="bench")
+    assert read_run(tmp_path / "chosen" / "d-cosine+balance").without == "tiny"
+    assert len(list((tmp_path / "chosen" / "without").iterdir())) == 2
+    with pytest.raises(InputError, match="--without tiny has no effect: no method here chooses parameters"):
+        masil(*chosen, "--methods", "d-cosine", "--out", "chosen", command="bench")
     assert read_run(tmp_path / "alone" / "alice").recipe == "tiny+alice"
     monkeypatch.setitem(PROTOCOLS, "squares", replace(SHAPE, base_classes=2))
     with pytest.raises(InputError, match="base is of another protocol: its recipe is 'tiny' and it knows 4 base class"):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from masil.collapse import class_means
-from masil.methods import NearestVector, Queries, Samples, Task
+from masil.methods import NearestVector, Queries, Rehearsal, Samples, Task
 from masil.methods.tuning import Chooses, rehearsals
 from masil.protocol import Protocol
 
@@ -33,10 +33,10 @@ def test_a_rehearsal_is_the_protocol_made_smaller_and_no_image_plays_two_parts()
         assert told.classes >= K
         assert told.shot == PROTOCOL.shot
         assert rehearsal.base.labels.unique().tolist() == list(range(6))
-        assert [session.labels.unique().tolist() for session in rehearsal.sessions] == [[6, 7, 8], [9]]
-        assert all(torch.bincount(session.labels)[6:].max() == PROTOCOL.shot for session in rehearsal.sessions)
+        assert [session.labels.unique().tolist() for session in rehearsal.draws[0]] == [[6, 7, 8], [9]]
+        assert all(torch.bincount(session.labels)[6:].max() == PROTOCOL.shot for session in rehearsal.draws[0])
         assert rehearsal.tests.labels.unique().tolist() == list(range(K))
-        parts = [rehearsal.base, *rehearsal.sessions, rehearsal.tests]
+        parts = [rehearsal.base, *rehearsal.draws[0], rehearsal.tests]
         used = torch.cat([part.activations for part in parts])
         assert len(used.unique(dim=0)) == len(used)
         assert all(bool((base.activations == row).all(1).any()) for row in used)
@@ -46,7 +46,7 @@ def test_classes_keep_their_images_under_their_new_labels() -> None:
     base = rows()
     rehearsal = next(rehearsals(base, Task(PROTOCOL)))
     means = class_means(base.activations, base.labels)
-    for part in (rehearsal.base, *rehearsal.sessions):
+    for part in (rehearsal.base, *rehearsal.draws[0]):
         for label in part.labels.unique():
             of_class = part.activations[part.labels == label]
             true = base.labels[(base.activations == of_class[0]).all(1)]
@@ -88,6 +88,18 @@ def test_the_value_that_names_most_images_rightly_is_chosen_and_noted() -> None:
     assert method.chosen == {"turn": 0}
     assert method.turn is None  # it stays a parameter that nobody gave
     assert method.remarks() == {"chosen": {"turn": 0}}
+
+
+def test_rehearsals_that_the_task_brings_decide_in_place_of_its_own_classes() -> None:
+    base = rows()
+    told = next(rehearsals(base, Task(PROTOCOL)))
+    novel = told.draws[0][0]  # labels 6, 7, 8; a turn of 1 puts them right where they are given as 7, 8, 6
+    swapped = Samples(novel.activations, labels=torch.where(novel.labels == 6, 8, novel.labels - 1))
+    rehearsal = Rehearsal(told.base, ((swapped,), (swapped,)), told.tests, told.task)
+    assert list(rehearsals(base, Task(PROTOCOL, rehearsals=(rehearsal,)))) == [rehearsal]
+    method = Turned()
+    method.fit(base, Task(PROTOCOL, rehearsals=(rehearsal,)))
+    assert method.chosen == {"turn": 1}  # where its own classes would say 0
 
 
 @pytest.mark.parametrize(("given", "shot", "expected"), [(1, 4, 1), (None, EACH, 2)])

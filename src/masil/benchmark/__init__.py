@@ -4,6 +4,7 @@ from masil.benchmark.base_sessions import BaseSession, side_by_side, train_all
 from masil.benchmark.cell import Entry
 from masil.benchmark.gather import mean_cosines, parameters_now
 from masil.benchmark.grid import Grid, bench, run
+from masil.benchmark.held_out import with_held_out
 from masil.benchmark.plan import left_out, own_recipe
 from masil.benchmark.play import SessionData, SessionResult, play
 from masil.benchmark.provenance import Stamp

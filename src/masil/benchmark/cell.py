@@ -8,7 +8,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
@@ -22,7 +22,7 @@ from masil.benchmark.play import DrawData, SessionData, SessionResult, play, ses
 from masil.benchmark.provenance import make_stamp, own_code, own_source, package_code
 from masil.benchmark.record import DrawRecord, draw_record
 from masil.benchmark.run_file import damaged, draw_from_json, known_fields, read_sealed, write_sealed
-from masil.benchmark.setting import Setting
+from masil.benchmark.setting import HeldOut, Setting
 from masil.errors import InputError, StorageError
 from masil.methods import Checked, Method, Task, check_parameters, find_method
 
@@ -86,6 +86,8 @@ class Entry:
         asked = None if setting.trained is None else method.base_session(setting.trained.recipe, setting.protocol)
         own = asked is not None and setting.trained is not None and asked.loss == setting.trained.recipe.loss
         sees_images = method.sees == "images"
+        held_out = _held_out(setting, method, own=own)
+        rehearsals = () if held_out is None else held_out.rehearsals
         return Task(
             protocol=setting.protocol,
             seed=seed,
@@ -94,6 +96,7 @@ class Entry:
             own=own,
             trained=setting.trained if own or sees_images else None,
             backbone=setting.backbone if sees_images else None,
+            rehearsals=tuple(replace(part, task=replace(part.task, seed=seed)) for part in rehearsals),
         )
 
 
@@ -183,6 +186,7 @@ def cells(
     method = entry.make(setting.protocol.dataset)
     task = entry.task(setting, method, seed)
     method.check_task(task)
+    held_out = _held_out(setting, method, own=task.own)
     shared = {
         "method": entry.name,
         "parameters": plain(method.parameters(task)),
@@ -199,11 +203,17 @@ def cells(
         "version": masil.__version__,
         "code": package_code(),
         "own_code": own_code(entry.factory),
+        "without": None if held_out is None else [held_out.recipe, *held_out.weights],
     }
     for draw, checksum in shots.items():
         inputs = {**shared, "draw": draw, "shots": checksum}
         file = None if folder is None else folder / "cells" / f"{entry.name}-{draw_name(draw)}-{digest(inputs)}.json"
         yield Cell(entry, method, task, draw=draw, inputs=inputs, command=command, file=file, threads=threads)
+
+
+def _held_out(setting: Setting, method: Method, *, own: bool) -> HeldOut | None:
+    """Give the backbones on which a method makes its choices, if not on its own: they bring activations alone."""
+    return setting.held_out if method.chooses and method.sees == "activations" and not own else None
 
 
 def draw_name(draw: int | None) -> str:

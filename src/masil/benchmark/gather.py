@@ -116,6 +116,7 @@ class RunView:
             given=records[0].given,
             draws=draws,
             weights_checksum=inputs["weights"],
+            without=(inputs.get("without") or [None])[0],
             data_checksum=inputs["data"],
             asked=tuple(dict.fromkeys([*(cell.draw for cell in self.cells), *(draw.draw for draw in draws)])),
             failed=dict(self.failed),

@@ -75,6 +75,7 @@ class RunRecord:
     views: int = 1  # over how many looks at an image (itself, mirrored, moved) its activations are averaged
     asked: tuple[int | None, ...] = ()  # draws; those that are not in `draws` are missing
     failed: dict[str, str] = field(default_factory=dict)  # draw -> why it is missing
+    without: str | None = None  # recipe of the backbones, trained without what plays novel, that choices were made on
     waiting: str | None = None  # why a record that cannot be traced is shown until it is played again
     extras: dict[str, Any] = field(default_factory=dict)
     source: Path | None = field(default=None, compare=False)  # the file that it was read from; not written

@@ -13,12 +13,23 @@ from masil.backbones import ActivationStore, Backbone, create, find_views
 from masil.benchmark.base_sessions import BaseSession
 from masil.data import Dataset, Images, load
 from masil.errors import InputError, lookup
+from masil.methods import Rehearsal
 from masil.protocol import PROTOCOLS, Protocol, sessions
 from masil.training import USUAL, FrameLoss, Recipe, Trained, load_trained, make_loss
 from masil.training import recipe as find_recipe
 
 Draws = int | Sequence[int | None] | None  # how many, which, or the standard shots
 MOST_DRAWS = 1_000_000  # at a time; more is a slip
+
+
+@final
+@dataclass(frozen=True)
+class HeldOut:
+    """Base classes that play novel ones to backbones that a recipe trained without them; `weights` are checksums."""
+
+    recipe: str
+    weights: tuple[str, ...]
+    rehearsals: tuple[Rehearsal, ...]
 
 
 @final
@@ -33,6 +44,7 @@ class Setting:
     trained: Trained | None = None  # the base session of the backbone, if one was trained
     views: int = 1  # over how many looks at an image its activations are averaged; see `masil.backbones.VIEWS`
     device: str = "auto"
+    held_out: HeldOut | None = None  # where choices on a trained backbone are made; see `masil.benchmark.held_out`
     store: ActivationStore = field(default_factory=ActivationStore)
 
     @property
@@ -160,7 +172,7 @@ def with_room(recipe: Recipe, protocol: Protocol) -> Recipe:
 
 def with_base(setting: Setting, trained: Trained) -> Setting:
     """Give the same setting with another base session."""
-    return replace(setting, **fields_from(trained))
+    return replace(setting, held_out=None, **fields_from(trained))
 
 
 def fields_from(trained: Trained) -> dict[str, Any]:

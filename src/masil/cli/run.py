@@ -88,6 +88,13 @@ def bench(
     weights: options.Weights = options.WEIGHTS,
     checkpoint: options.Checkpoint = None,
     recipe: options.Recipe = None,
+    without: Annotated[
+        str | None,
+        options.option(
+            text="What methods choose on base classes that play novel, choose on backbones that this recipe trains "
+            "without these classes: for a backbone that was trained on all of them."
+        ),
+    ] = None,
     data: options.Data = None,
     parameters: options.Set = None,
     seed: options.Seed = 0,
@@ -135,6 +142,8 @@ def bench(
         entries = [entry for entry in entries if entry.name not in reasons]
         if reasons:
             say("\n  ".join([f"Note: 'all' leaves out {', '.join(reasons)}:", *dict.fromkeys(reasons.values())]))
+    if without is not None:
+        setting = _with_held_out(setting, without, [entry.factory for entry in entries], out / "without", jobs)
     grid = play_grid(
         setting, entries,
         [None] if standard else 5 if draws is None else draws, out=out, seed=seed, recipe=plan,
@@ -148,6 +157,16 @@ def bench(
     if grid.failed:
         say("The same command tries the failed cells again and no other.")
         raise typer.Exit(1)
+
+
+def _with_held_out(setting: "Setting", name: str, methods: list[Any], folder: Path, jobs: int | None) -> "Setting":
+    """Give the setting with backbones for choices, unless no method makes any on them."""
+    from masil.benchmark import with_held_out
+    from masil.training import recipe as find_recipe
+
+    if not any(getattr(method, "chooses", False) and method.sees == "activations" for method in methods):
+        raise InputError(f"--without {name} has no effect: no method here chooses parameters, or only on images.")
+    return with_held_out(setting, find_recipe(name), folder, jobs)
 
 
 def _begin(out: Path | None, refused: tuple[str, str, Path | None, str | None]) -> None:

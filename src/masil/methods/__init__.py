@@ -23,7 +23,18 @@ from masil.methods.lucir import Lucir
 from masil.methods.masil import MasilMethod
 from masil.methods.masil_paper import CfAsWritten, MasilAsWritten
 from masil.methods.metafscil import MetaFscil
-from masil.methods.method import Geometry, Keeps, LargestScore, Method, NearestVector, Queries, Samples, Task, state
+from masil.methods.method import (
+    Geometry,
+    Keeps,
+    LargestScore,
+    Method,
+    NearestVector,
+    Queries,
+    Rehearsal,
+    Samples,
+    Task,
+    state,
+)
 from masil.methods.mgsvf import MgSvF
 from masil.methods.nc_fscil import LearnableCe, NcCe, NcFscil
 from masil.methods.orco import OrCo

@@ -33,6 +33,7 @@ FOLDS = 5  # shots of a class that are left out in turn, at most
 class Balanced(LargestScore):
     """A method with its scores balanced; subclasses are made by `balanced` and say which method."""
 
+    chooses = True
     of: ClassVar[type[Method]]
     aim: str = "accuracy"
     strength: float | None = None  # 1 is the threshold that errs as often for either class; chosen if not given
@@ -101,9 +102,11 @@ class Balanced(LargestScore):
         for rehearsal in rehearsals(base, task):
             trial = type(self)(strength=1.0, **settled)
             trial.fit(rehearsal.base, rehearsal.task)
-            for shots in rehearsal.sessions:
-                trial.learn(shots)
-            yield Rehearsed(trial._plain(rehearsal.tests), trial._offsets(), rehearsal.tests.labels, trial.base)
+            for sessions in rehearsal.draws:
+                taught = copy.deepcopy(trial)
+                for shots in sessions:
+                    taught.learn(shots)
+                yield Rehearsed(taught._plain(rehearsal.tests), taught._offsets(), rehearsal.tests.labels, taught.base)
 
 
 def balanced(method: type[Method]) -> type[Method]:

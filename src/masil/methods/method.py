@@ -77,6 +77,7 @@ class Task:
     own: bool = False  # whether it was trained as this method's `base_session` asks
     trained: Trained | None = None  # that base session, for a method that asked for it or sees images
     backbone: Backbone | None = None  # frozen, for a method that sees images; copy it before you train it
+    rehearsals: tuple[Rehearsal, ...] = ()  # of a method that `chooses`; else it makes its own
 
     def __post_init__(self) -> None:
         check_seed(self.seed)
@@ -95,6 +96,17 @@ class Task:
     def generator(self) -> torch.Generator:
         """Give a new generator of random numbers at the task's seed."""
         return torch.Generator().manual_seed(self.seed)
+
+
+@final
+@dataclass(frozen=True)
+class Rehearsal:
+    """A smaller protocol of base classes alone, some of which play novel ones; choices are made by how it goes."""
+
+    base: Samples
+    draws: tuple[tuple[Samples, ...], ...]  # of the shots; each has all sessions
+    tests: Samples
+    task: Task
 
 
 class Keeps(Flag):
@@ -134,6 +146,7 @@ class Method(ABC):
     needs_total: ClassVar[bool] = False  # must know in advance how many classes will ever come
     needs_own_base: ClassVar[bool] = False  # it is its base session: of a shared backbone it would make nothing new
     on_shared: ClassVar[str] = ""  # what of it is left on a shared backbone, where 'all' leaves it out
+    chooses: ClassVar[bool] = False  # whether it chooses parameters on base classes that play novel
     head_only: ClassVar[bool] = False  # whether on a shared backbone it trains what stands on that alone
     published: ClassVar[Published] = {}  # parameters that its authors give for a data set
 

@@ -2,38 +2,30 @@
 
 A parameter that a method lists under `tried` and nobody has given a value is chosen in the base session. Some base
 classes are held out, then taught in sessions like those to come, and images that nothing was learnt from decide. The
-share that plays novel is that of the protocol, so what decides is the accuracy that the field ranks by.
+share that plays novel is that of the protocol, so what decides is the accuracy that the field ranks by. To a backbone
+that was trained on them they are not new; where the task brings rehearsals on backbones trained without them, these
+decide instead.
 """
 
 import copy
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from masil.methods.method import Method, Samples, Task, state
+from masil.methods.method import Method, Rehearsal, Samples, Task, state
 from masil.protocol import rehearse
 from masil.training import Trained
-
-
-@final
-@dataclass(frozen=True)
-class Rehearsal:
-    """A base session cut into a smaller protocol: fewer base classes, sessions of others, and what is asked."""
-
-    base: Samples
-    sessions: tuple[Samples, ...]
-    tests: Samples
-    task: Task
 
 
 @dataclass(kw_only=True)
 class Chooses(Method):
     """A method some of whose parameters are chosen on base classes that play novel ones, where they are None."""
 
+    chooses = True
     tried: ClassVar[Mapping[str, Sequence[Any]]] = {}  # values of each; the first is taken where nothing can be played
     tried_in_fit: ClassVar[bool] = False  # whether the base session depends on them
     rehearsed: ClassVar[Mapping[str, Any]] = {}  # other parameters, as rehearsals have them
@@ -61,29 +53,33 @@ def choose(method: Chooses, base: Samples, task: Task) -> dict[str, Any]:
         return choices[0]
     right = [0.0] * len(choices)
     for rehearsal in rehearsals(base, task):
-        for index, learnt in enumerate(played(method, choices, rehearsal)):
+        for index, learnt in played(method, choices, rehearsal):
             answers = learnt.predict(rehearsal.tests)
-            right[index] += float((answers == rehearsal.tests.labels).double().mean())
+            right[index] += float((answers == rehearsal.tests.labels).double().mean()) / len(rehearsal.draws)
     return choices[max(range(len(choices)), key=right.__getitem__)]
 
 
-def played(method: Chooses, choices: Sequence[Mapping[str, Any]], rehearsal: Rehearsal) -> Iterator[Method]:
-    """Yield the method with each choice of parameters after all sessions of a rehearsal."""
+def played(method: Chooses, choices: Sequence[Mapping[str, Any]], rehearsal: Rehearsal) -> Iterator[tuple[int, Method]]:
+    """Yield each choice's number with the method after all sessions of a rehearsal, for every draw of the shots."""
     fitted: Method | None = None
-    for choice in choices:
+    for number, choice in enumerate(choices):
         if fitted is None or method.tried_in_fit:
             fitted = replace(method, **{**method.rehearsed, **choice})
             fitted.fit(rehearsal.base, rehearsal.task)
-        learnt = copy.deepcopy(fitted)
-        for name, value in choice.items():
-            setattr(learnt, name, value)
-        for shots in rehearsal.sessions:
-            learnt.learn(shots)
-        yield learnt
+        for sessions in rehearsal.draws:
+            learnt = copy.deepcopy(fitted)
+            for name, value in choice.items():
+                setattr(learnt, name, value)
+            for shots in sessions:
+                learnt.learn(shots)
+            yield number, learnt
 
 
 def rehearsals(base: Samples, task: Task) -> Iterator[Rehearsal]:
-    """Yield divisions of a base session, drawn from the task's seed; none where classes or their images are too few."""
+    """Yield those of the task, else divisions of its base session by its seed; none where classes or images are few."""
+    if task.rehearsals:
+        yield from task.rehearsals
+        return
     protocol = task.protocol
     for play in rehearse(base.labels, protocol.shot, protocol.novel_share, task.seed):
         order = torch.tensor([*play.base, *play.novel])
@@ -93,7 +89,7 @@ def rehearsals(base: Samples, task: Task) -> Iterator[Rehearsal]:
         sessions = tuple(renamed.some(play.shots[session == number]) for number in range(-(-len(play.novel) // way)))
         smaller = replace(protocol, base_classes=part, way=way, sessions=len(sessions), order=None)
         told = replace(task, protocol=smaller, trained=_reordered(task.trained, order, part))
-        yield Rehearsal(renamed.some(play.fit), sessions, renamed.some(play.test), told)
+        yield Rehearsal(renamed.some(play.fit), (sessions,), renamed.some(play.test), told)
 
 
 def _reordered(trained: Trained | None, order: Tensor, part: int) -> Trained | None:

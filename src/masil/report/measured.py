@@ -81,6 +81,8 @@ def remark_on(record: RunRecord) -> str:
 
 def _particulars(record: RunRecord) -> str:
     parts = [f"{name} = {value}" for name, value in record.given.items()]
+    if record.without is not None:
+        parts.append("choices on held-out backbones")
     diverged = record.extras.get("diverged_by_draw") or [record.extras.get(DIVERGED, {})]
     if count := sum(map(len, diverged)):
         over = f" in {len(diverged)} draws" if len(diverged) > 1 else ""
