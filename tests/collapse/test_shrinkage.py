@@ -7,7 +7,7 @@ from sklearn.covariance import OAS
 from torch import from_numpy
 
 from masil.collapse.moments import ClassMoments
-from masil.collapse.shrinkage import CANDIDATES, choose_shrinkage, oracle_approximating, separation
+from masil.collapse.shrinkage import CANDIDATES, choose_shrinkage, oracle_approximating, sampling_noise, separation
 
 
 def samples(n, d, seed):
@@ -29,6 +29,13 @@ def test_the_oracle_share_falls_with_samples_and_is_whole_for_a_sphere():
     assert shares == sorted(shares, reverse=True)
     assert shares[-1] < 0.01
     assert oracle_approximating(from_numpy(np.eye(5)), 100) == 1
+
+
+@pytest.mark.parametrize(("d", "f"), [(200, 400), (200, 2000), (300, 6000)])
+def test_equal_variances_seem_to_spread_by_the_noise_of_sampling(d, f):
+    x = np.random.default_rng(d + f).standard_normal((f, d))
+    values = np.linalg.eigvalsh(x.T @ x / f)
+    assert sampling_noise(d, f) == pytest.approx((values[-1] - values[0]) / 2 / values.mean(), rel=0.1)
 
 
 def world(d=6, seed=0):

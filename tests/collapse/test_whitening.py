@@ -56,7 +56,7 @@ def test_without_shrinkage_every_class_scatters_alike_in_all_directions():
 
 
 @pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("shrinkage", ["auto", 0.1])
+@pytest.mark.parametrize("shrinkage", ["auto", "sampling", 0.1])
 def test_new_classes_are_told_apart_better_and_variability_falls(seed, shrinkage):
     a, labels = anisotropic(k=40, seed=seed)
     base, novel = labels < 20, labels >= 20
@@ -78,6 +78,11 @@ def test_automatic_shrinkage_falls_with_more_images():
     a, labels = anisotropic(k=20, n=400)
     few = torch.arange(len(a)) < 20 * 4
     assert Whitening.fit(a[few], labels[few]).shrinkage > Whitening.fit(a, labels).shrinkage
+
+
+def test_the_shrinkage_of_sampling_noise_counts_directions_and_residuals():
+    a, labels = anisotropic(k=3, n=10, d=5)
+    assert Whitening.fit(a, labels, "sampling").shrinkage == pytest.approx(2 * (5 / (30 - 3)) ** 0.5)
 
 
 def test_with_two_classes_automatic_shrinkage_is_the_oracle_approximation_of_the_residuals():
@@ -142,7 +147,7 @@ def test_what_cannot_be_whitened_is_refused():
         (a[:0], labels[:0], {}, "no activations"),
         (a, labels, {"shrinkage": -1}, "shrinkage is -1, but must lie in"),
         (a, labels, {"shots": 0}, "class of 0 shots"),
-        (a, labels, {"shrinkage": "automatic"}, "shrinkage is 'automatic', but must .* be 'auto'"),
+        (a, labels, {"shrinkage": "automatic"}, "shrinkage is 'automatic', but must .* be 'sampling' or 'auto'"),
         (torch.ones(30, 5), labels, {}, "do not vary within any class"),
     ):
         with pytest.raises(InputError, match=sentence):

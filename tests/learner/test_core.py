@@ -278,7 +278,7 @@ def test_a_bank_of_some_rows_serves_as_well_as_one_of_all(monkeypatch, world, se
     assert float((fast.vectors * sure.vectors).sum(1).min()) > 0.95  # other local minima reach .996, and 1.05 above
 
 
-@pytest.mark.parametrize("shrinkage", [1.0, 0.0, "auto"])
+@pytest.mark.parametrize("shrinkage", [1.0, 0.0, "auto", "sampling"])
 def test_moments_of_parts_add_up_to_those_of_all_their_rows(world, shrinkage):
     """g of some parts, and of rows that are no whole parts, is g of these rows alone, up to a rotation."""
     x, names = world.draw(range(6), 12)

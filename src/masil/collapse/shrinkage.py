@@ -1,6 +1,10 @@
 """How far to trust a covariance that was estimated from few samples: how much of the identity to add to it.
 
-A shrinkage s stands for Σ + s m I, m the mean variance. Formulas that find the covariance nearest to the true one
+A shrinkage s stands for Σ + s m I, m the mean variance. One follows from how many samples there are. Where all
+directions truly vary alike, the eigenvalues of a covariance of f samples in d dimensions spread over m (1 ± √(d/f))²
+(Marchenko & Pastur 1967): what lies within 2 √(d/f) m of another is noise, and s = 2 √(d/f) lifts all of them by that.
+
+Others look at the samples. Formulas that find the covariance nearest to the true one
 shrink too little for telling new classes apart. What counts there is how well g separates classes that had no part in
 Σ, and that can be written down.
 
@@ -15,6 +19,8 @@ After g = H^½, H = (Σ + s m I)^{-1}, every trace holds an H per matrix, so the
     (tr HB)² / (2 (1 + 1/r) tr HWHB + (2/r + 1/r²) tr HWHW).
 """
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -22,6 +28,11 @@ from masil.collapse.moments import ClassMoments
 
 LARGEST = 1e6  # shrinkage past which the covariance counts for nothing
 CANDIDATES: tuple[float, ...] = tuple(2.0 ** (step / 2) for step in range(-14, 21))  # 1/128 … 1024
+
+
+def sampling_noise(features: int, freedom: int) -> float:
+    """Give 2 √(d/f): half the width over which equal variances seem to spread, in units of their mean."""
+    return 2 * math.sqrt(features / max(1, freedom))
 
 
 def choose_shrinkage(halves: tuple[ClassMoments, ClassMoments], shots: int) -> float:

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from masil.collapse.embedding import Embedding
 from masil.collapse.moments import ClassMoments, blocks, check_no_gaps, check_rows, count_classes
-from masil.collapse.shrinkage import LARGEST, choose_shrinkage
+from masil.collapse.shrinkage import LARGEST, choose_shrinkage, sampling_noise
 from masil.errors import InputError, StorageError, is_number
 
-Shrinkage = float | Literal["auto"]
+Shrinkage = float | Literal["auto", "sampling"]
 
 SAFE_SHRINKAGE = 1e-6  # from which on a covariance of a million features or fewer is no more singular than 1e12
 NOTHING = 1e-12  # of the largest entry: far below what float32 can add to it
@@ -43,8 +43,8 @@ class Whitening(Embedding):
     def fit(cls, activations: Tensor, labels: Tensor, shrinkage: Shrinkage = "auto", shots: int = 5) -> Self:
         """Whiten activations [n d] labelled 0 … k − 1.
 
-        The shrinkage s is a number of mean variances, or "auto": the one that best separates classes of `shots` images
-        that had no part in the covariance.
+        The shrinkage s is a number of mean variances; "sampling": what so many images leave uncertain; or "auto": the
+        one that best separates classes of `shots` images that had no part in the covariance.
         """
         check_shrinkage(shrinkage)
         halves = gather(activations, labels)
@@ -55,12 +55,16 @@ class Whitening(Embedding):
         return cls.of_moments(whole, choose_shrinkage(halves, shots) if shrinkage == "auto" else shrinkage)
 
     @classmethod
-    def of_moments(cls, moments: ClassMoments, shrinkage: float, *, rotated: bool = False) -> Self:
+    def of_moments(
+        cls, moments: ClassMoments, shrinkage: float | Literal["sampling"], *, rotated: bool = False
+    ) -> Self:
         """Whiten by the scatter of rows that have been summed up, each class with one row at least.
 
         With `rotated` the embeddings come in other coordinates, sooner: the matrix is triangular instead of symmetric.
         """
         check_scatter(moments)
+        if shrinkage == "sampling":
+            shrinkage = sampling_noise(moments.features, moments.freedom())
         whitening = cls(moments.features, shrinkage)
         whitening.centre.copy_(moments.means().mean(0))
         root = (triangular_root if rotated else inverse_root)(moments.within(), shrinkage)
@@ -127,10 +131,11 @@ def check_finite(activations: Tensor) -> None:
 
 
 def check_shrinkage(shrinkage: Any) -> None:
-    """Refuse what is neither a number of mean variances in range nor "auto"."""
-    if shrinkage != "auto" and not (is_number(shrinkage) and 0 <= shrinkage <= LARGEST):
+    """Refuse what is neither a number of mean variances in range nor a rule for one."""
+    if shrinkage not in ("auto", "sampling") and not (is_number(shrinkage) and 0 <= shrinkage <= LARGEST):
         raise InputError(
-            f"The shrinkage is {shrinkage!r}, but must lie in [0, {LARGEST:.0e}], in mean variances, or be 'auto'."
+            f"The shrinkage is {shrinkage!r}, but must lie in [0, {LARGEST:.0e}], in mean variances, or be "
+            "'sampling' or 'auto'."
         )
 
 

@@ -21,14 +21,14 @@ class Embeddings:
     def __init__(self, shots: Shots, settings: Settings, parts: Tensor) -> None:
         self._shots, self._settings, self._parts = shots, settings, parts
         self._sums: list[ClassMoments] | None = None
-        if settings.embedding == "whitening" and not isinstance(settings.shrinkage, str):
+        if settings.embedding == "whitening" and settings.shrinkage != "auto":
             self._sums = sum_parts(shots.x, shots.codes, parts)
 
     def of_all(self) -> Embedding:
         """Learn g from all images."""
         if self._sums is None:
             return make_embedding(self._settings, self._shots.x, self._shots.codes)
-        return Whitening.of_moments(reduce(ClassMoments.plus, self._sums), float(self._settings.shrinkage))
+        return Whitening.of_moments(reduce(ClassMoments.plus, self._sums), self._settings.shrinkage)  # type: ignore[arg-type]
 
     def of_rows(self, rows: Tensor) -> Embedding:
         """Learn g from the images `rows`, bool [n]; up to a rotation, of which neither cosines nor lengths know."""
@@ -38,7 +38,7 @@ class Embeddings:
             codes = torch.unique(self._shots.codes[rows], return_inverse=True)[1]
             return make_embedding(self._settings, self._shots.x[rows], codes)
         whole = reduce(ClassMoments.plus, [self._sums[part] for part in counts.nonzero()[:, 0].tolist()])
-        return Whitening.of_moments(whole.present(), float(self._settings.shrinkage), rotated=True)
+        return Whitening.of_moments(whole.present(), self._settings.shrinkage, rotated=True)  # type: ignore[arg-type]
 
 
 def make_embedding(settings: Settings, x: Tensor, codes: Tensor) -> Embedding:
