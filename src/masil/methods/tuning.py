@@ -53,26 +53,25 @@ def choose(method: Chooses, base: Samples, task: Task) -> dict[str, Any]:
         return choices[0]
     right = [0.0] * len(choices)
     for rehearsal in rehearsals(base, task):
-        for index, learnt in played(method, choices, rehearsal):
+        for index, learnt in enumerate(played(method, choices, rehearsal)):
             answers = learnt.predict(rehearsal.tests)
-            right[index] += float((answers == rehearsal.tests.labels).double().mean()) / len(rehearsal.draws)
+            right[index] += float((answers == rehearsal.tests.labels).double().mean())
     return choices[max(range(len(choices)), key=right.__getitem__)]
 
 
-def played(method: Chooses, choices: Sequence[Mapping[str, Any]], rehearsal: Rehearsal) -> Iterator[tuple[int, Method]]:
-    """Yield each choice's number with the method after all sessions of a rehearsal, for every draw of the shots."""
+def played(method: Chooses, choices: Sequence[Mapping[str, Any]], rehearsal: Rehearsal) -> Iterator[Method]:
+    """Yield the method with each choice of parameters after all sessions of a rehearsal, of one draw: some take long."""
     fitted: Method | None = None
-    for number, choice in enumerate(choices):
+    for choice in choices:
         if fitted is None or method.tried_in_fit:
             fitted = replace(method, **{**method.rehearsed, **choice})
             fitted.fit(rehearsal.base, rehearsal.task)
-        for sessions in rehearsal.draws:
-            learnt = copy.deepcopy(fitted)
-            for name, value in choice.items():
-                setattr(learnt, name, value)
-            for shots in sessions:
-                learnt.learn(shots)
-            yield number, learnt
+        learnt = copy.deepcopy(fitted)
+        for name, value in choice.items():
+            setattr(learnt, name, value)
+        for shots in rehearsal.draws[0]:
+            learnt.learn(shots)
+        yield learnt
 
 
 def rehearsals(base: Samples, task: Task) -> Iterator[Rehearsal]:
