@@ -60,7 +60,7 @@ def choose(method: Chooses, base: Samples, task: Task) -> dict[str, Any]:
 
 
 def played(method: Chooses, choices: Sequence[Mapping[str, Any]], rehearsal: Rehearsal) -> Iterator[Method]:
-    """Yield the method with each choice of parameters after all sessions of a rehearsal, of one draw: some take long."""
+    """Yield the method with each choice of parameters after a rehearsal, of one draw: some take long."""
     fitted: Method | None = None
     for choice in choices:
         if fitted is None or method.tried_in_fit:
