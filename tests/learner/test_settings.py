@@ -67,7 +67,7 @@ def test_what_tuning_cannot_try_is_said(world):
     data, few = world.draw(range(8), 8), {"bias": (0.0,), "plays": 1, "shots": 3}
     with pytest.warns(NoEffectWarning, match="`shrinkage` is not tried"):
         found = tune(*data, Masil(backbone=None, concepts=4, embedding="linear"), shrinkage=(1.0, 3.0), **few)
-    assert {trial.shrinkage for trial in found.trials} == {1.0}
+    assert {trial.shrinkage for trial in found.trials} == {"sampling"}
     with pytest.warns(NoEffectWarning, match="`alpha` is not tried"):
         found = tune(*data, Masil(backbone=None, concepts=4, calibration=None), alpha=(0.0, 1.0), **few)
     assert {trial.alpha for trial in found.trials} == {"auto"}

@@ -55,7 +55,8 @@ class Masil(Estimator):
         class_names: the class of each of these vectors, in their order. Labels 0 … k − 1 are found without names. Other
             labels, where no names are given, must be such that there is no doubt about the order they sort in.
         power: p of a^p, taken once before anything else sees activations.
-        shrinkage: of whitening, in mean variances, or "auto".
+        shrinkage: of whitening: "sampling" (what so many images leave uncertain of equal variances), "auto" (what tells
+            some base classes best apart when others made the covariance), or a number of mean variances.
         alpha: the prior's precision relative to the shots' (Eq. final_loss). "auto" measures it on base classes that
             play novel; 0 is shots alone, inf is concepts alone.
         reading: of Eq. final_loss: "posterior" (distances) or "literal" (squared inner products).
@@ -85,7 +86,7 @@ class Masil(Estimator):
     class_vectors: Tensor | None = None
     class_names: Sequence[Label] | None = None
     power: float = 0.5
-    shrinkage: float | str = 1.0
+    shrinkage: float | str = "sampling"
     alpha: Alpha = "auto"
     reading: str = "posterior"
     solver: str = "exact"

@@ -35,7 +35,7 @@ class Settings:
     concepts: int = 64
     embedding: str | Embedding = "whitening"
     power: float = 0.5
-    shrinkage: float | str = 1.0
+    shrinkage: float | str = "sampling"
     alpha: Alpha = "auto"
     reading: str = "posterior"
     solver: str = "exact"

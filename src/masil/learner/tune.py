@@ -25,7 +25,7 @@ from masil.progress import track
 from masil.protocol import Play, divide
 
 MEASURES = ("harmonic_mean", "accuracy")
-SHRINKAGES: Sequence[float | str] = (0.3, 1.0, 3.0)
+SHRINKAGES: Sequence[float | str] = ("sampling", 0.3, 1.0, 3.0)
 ALPHAS: Sequence[Alpha] = ("auto", 0.0)
 # What else the defaults were chosen among, one parameter at a time; `benchmarks/defaults.py` takes the same values.
 VARIED: Mapping[str, Sequence[Any]] = {
@@ -95,7 +95,7 @@ def tune(
         shots: images of each class that plays novel.
         novel: share of the classes that play novel.
         plays: divisions to average over.
-        shrinkage: to try, where g is whitening: .3, 1 and 3 if not given.
+        shrinkage: to try, where g is whitening: "sampling", .3, 1 and 3 if not given.
         concepts: to try; the model's own if not given.
         alpha: to try, where concepts take part: "auto" and 0 if not given.
         bias: to try.
