@@ -80,6 +80,24 @@ def test_cosines_are_means_over_all_images_and_pairs_of_classes(shown, labels, c
     assert class_cosines(method, activations, truth) == pytest.approx(cosines)
 
 
+def test_the_figures_of_a_session_are_of_all_images_taught_so_far_and_of_all_test_images():
+    draw = torch.Generator().manual_seed(1)
+
+    def scattered(number, each):
+        """Sessions with many images of each class, no two alike."""
+        labels, truth = torch.tensor(list(SHAPE.labels(number))).repeat(each), torch.arange(4 + 2 * number).repeat(50)
+        rows = [CENTRES[at] + 0.3 * torch.rand(len(at), 6, generator=draw) for at in (labels, truth)]
+        return SessionData(number, Samples(rows[0], labels=labels), Queries(rows[1]), truth)
+
+    stream = [scattered(number, each) for number, each in enumerate((60, 3, 3))]
+    checked = Checked(DCosine())
+    checked.fit(stream[0].taught, Task(SHAPE))
+    *_, last = play(SHAPE, stream, checked, 0.0)
+    parts = [(data.taught.activations, data.taught.labels) for data in stream]
+    assert last.cosines["train"] == class_cosines(checked, *map(torch.cat, zip(*parts, strict=True)))
+    assert last.cosines["test"] == class_cosines(checked, stream[-1].tests.activations, stream[-1].truth)
+
+
 FRAMING = Framing(4, 4)
 
 

@@ -116,6 +116,25 @@ def test_rows_share_base_sessions_and_are_what_their_names_say(part, tmp_path, c
     assert [time > 0 for time in after] == [True, True, False, False]
 
 
+@pytest.mark.parametrize(("budget", "images"), [("quick", 10), ("leg", 100), ("full", None)])
+def test_rows_are_played_on_the_standard_shots_and_on_draws_with_the_bank_of_their_budget(
+    with_standard_shots, tmp_path, monkeypatch, budget, images
+):
+    asked = {}
+
+    def noted(setting, entries, draws, **_):
+        asked.update(draws=draws, given={entry.name: entry.given for entry in entries})
+
+    monkeypatch.setattr(module, "bench", noted)
+    base = module.BaseSession(with_standard_shots.protocol, TINY, tmp_path, module.ABLATION)
+    play_base(base, with_standard_shots, BUDGETS[budget], draws=3, out=tmp_path)
+    assert asked["draws"] == [None, 0, 1, 2]
+    bank = {} if images is None else {"images": images}
+    assert asked["given"] == {
+        name: bank if name in ("cf-as-written", "masil-as-written") else {} for name in module.ABLATION
+    }
+
+
 def test_epochs_that_are_done_are_not_counted_again(tmp_path):
     base = plan_reproduction(["characters"], BUDGETS["quick"], tmp_path)[0]
     assert base.epochs_done == 0

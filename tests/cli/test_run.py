@@ -217,7 +217,8 @@ def test_a_grid_is_a_line_a_method_and_failures_are_said(grid, tmp_path, monkeyp
     said = masil(*grid, "--methods", "d-cosine, broken", "--draws", "2", command="bench", code=1)
     assert "squares on resnet20, 2-way 3-shot, %" in said
     assert re.search(r"d-cosine +2 +\d+\.\d\d ± \d+\.\d\d ", said)
-    assert "broken, draw 0: failed: RuntimeError: the moon is full" in said
+    assert "broken, draw 0: failed: RuntimeError: the moon is full (also draw 1)" in said
+    assert said.count("the moon is full") == 1
     assert "The same command tries the failed cells again and no other." in said
     assert [draw.draw for draw in read_run(tmp_path / "out" / "d-cosine").draws] == [0, 1]
     assert "The records and the report are in out: out/report.html" in said

@@ -1,5 +1,7 @@
 """MASIL as the paper writes it: every part is what its name says, or a test here fails."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -115,17 +117,25 @@ def test_each_data_set_has_the_papers_constants(
         assert (method.concepts, method.crops, method.side) == bank
         assert method.images is None
     assert (method.iterations, method.lr, method.batch) == tuning
+    assert method.alpha == 0.5  # the middle of the paper's interval, as the notes on the paper say
 
 
 def test_induced_vectors_are_the_mean_coefficients_through_concepts_and_the_first_layer() -> None:
-    method, _ = taught(CfAsWritten, 1)
-    shots = SESSIONS[0]
+    method, checked = taught(CfAsWritten, 0)
+    # Rows of a class that differ, also in length, so that it matters of what the mean is taken.
+    rows = torch.rand(6, BACKBONE.features, generator=torch.Generator().manual_seed(5)).pow(4)
+    rows = rows * torch.tensor([1.0, 2.0, 8.0, 1.0, 2.0, 8.0])[:, None]
+    shots = Samples(rows, SESSIONS[0].images, labels=SESSIONS[0].labels)
+    checked.learn(shots)
     Q = method.bank.concepts.double().numpy()
     P = torch.tensor(np.stack([nnls(Q.T, row.double().numpy())[0] for row in shots.activations]))
     means = torch.stack([P[shots.labels == label].mean(0) for label in (4, 5)])
     with torch.no_grad():
         expected = functional.normalize(method.g.transform((means @ torch.tensor(Q)).float()))
+        each = functional.normalize(method.g.transform((P @ torch.tensor(Q)).float()))
     torch.testing.assert_close(method.vectors[4:], expected, atol=1e-4, rtol=1e-3)
+    of_embeddings = torch.stack([each[shots.labels == label].mean(0) for label in (4, 5)])
+    assert float((of_embeddings - expected).norm(dim=1).min()) > 0.01  # another mean would be seen
 
 
 def test_without_fine_tuning_no_vector_moves_and_with_it_those_of_all_classes_seen_do() -> None:
@@ -150,16 +160,24 @@ def test_the_memory_holds_the_mean_embedding_of_every_class_seen() -> None:
     torch.testing.assert_close(method.memory, torch.stack(means))
 
 
-def test_sessions_have_iterations_from_the_first_to_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
+def test_a_session_goes_on_from_the_last_one_is_drawn_to_what_was_induced_and_takes_its_share_of_iterations(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[tuple[Tensor, TuningData, object]] = []
 
     def noted(start: Tensor, data: TuningData, **settings: object) -> Tensor:
-        asked.append((settings["iterations"], len(data.memory), len(data.induced)))
-        return start
+        asked.append((start, data, settings["iterations"]))
+        return start + 1
 
     monkeypatch.setattr("masil.methods.masil_paper.fine_tune_simplex", noted)
     taught(MasilAsWritten, iterations=(120, 190))
-    assert asked == [(120, 6, 6), (190, 8, 8)]
+    (first, of_first, few), (second, of_second, many) = asked
+    assert (few, many) == (120, 190)
+    for start, data, k in ((first, of_first, 6), (second, of_second, 8)):
+        assert [len(rows) for rows in (start, data.memory, data.induced)] == [k] * 3
+    assert torch.equal(first, of_first.induced)
+    assert torch.equal(second, torch.cat([first + 1, of_second.induced[6:]]))
+    assert torch.equal(of_second.induced[:6], of_first.induced)
 
 
 def session(k: int = 7, d: int = 9, n: int = 6) -> TuningData:
@@ -199,6 +217,43 @@ def test_enough_iterations_end_at_the_exact_minimum_in_which_the_memory_takes_pa
     torch.testing.assert_close(tuned, exact, atol=1e-6, rtol=1e-6)
     torch.testing.assert_close(forgetful[:5], data.induced[:5])  # without it base classes would not move
     assert float((tuned[:5] - data.induced[:5]).norm(dim=1).min()) > 0.01
+
+
+def test_both_layers_of_a_balanced_product_descend_with_momentum_along_cosines_that_restart() -> None:
+    """The loop by hand: Eq. final_loss's slope, the product rule, and three cosines of 2, 4 and 8 steps."""
+    data, alpha = session(), 0.5
+    U, S, Vt = torch.linalg.svd(data.induced, full_matrices=False)
+    A, B = U * S.sqrt(), S.sqrt()[:, None] * Vt
+    runs = [torch.zeros_like(A), torch.zeros_like(B)]
+    for length in (2, 4, 8):
+        for step in range(length):
+            W = A @ B
+            slope = 2 * alpha * (W - data.induced)
+            for h, y in zip(data.embeddings, data.labels.tolist(), strict=True):
+                slope[y] += 2 / len(data.labels) * (W[y] @ h - 1) * h
+            for y, M in enumerate(data.memory):
+                slope[y] += 2 / len(data.memory) * (W[y] @ M - 1) * M
+            runs = [0.9 * run + part for run, part in zip(runs, (slope @ B.T, A.T @ slope), strict=True)]
+            rate = 0.25 * (1 + math.cos(math.pi * (step + 0.5) / length)) / 2
+            A, B = A - rate * runs[0], B - rate * runs[1]
+    tuned = fine_tune_simplex(
+        data.induced, data, alpha=alpha, iterations=14, lr=0.25, batch=64, generator=torch.Generator()
+    )
+    torch.testing.assert_close(tuned, A @ B, atol=1e-6, rtol=1e-6)
+
+
+def test_an_iteration_sees_no_more_shots_and_classes_than_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = []
+
+    def noted(W: Tensor, data: TuningData, alpha: float, shots: Tensor, remembered: Tensor) -> Tensor:
+        sizes.append((len(shots), len(remembered)))
+        return final_loss(W, data, alpha, shots, remembered)
+
+    monkeypatch.setattr("masil.methods.masil_paper.final_loss", noted)
+    fine_tune_simplex(
+        session().induced, session(), alpha=0.5, iterations=4, lr=0.1, batch=4, generator=torch.Generator()
+    )
+    assert sizes == [(4, 4), (2, 3), (4, 4), (2, 3)]  # of six shots and seven classes
 
 
 def test_the_rate_restarts_and_what_diverges_or_is_outside_the_paper_is_a_sentence() -> None:

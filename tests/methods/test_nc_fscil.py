@@ -10,6 +10,7 @@ from torch.nn import functional
 from masil.collapse import dot_regression
 from masil.methods import LearnableCe, NcCe, NcFscil, Queries, Samples
 from masil.methods.nc_fscil import FineTuned, _rate
+from masil.protocol import PROTOCOLS
 
 
 def clusters(classes: range, each: int, seed: int) -> Samples:
@@ -110,6 +111,23 @@ def test_earlier_novel_means_are_replayed_as_often_as_there_have_been_sessions_w
         method.learn(clusters(range(label, label + 1), 5, label))
     assert replayed == expected
     assert taken == [3, 4, 4]
+
+
+@pytest.mark.parametrize("kind", [NcFscil, NcCe, LearnableCe])
+@pytest.mark.parametrize(
+    ("dataset", "steps", "repeat", "mixed", "even"),
+    [
+        ("cifar100", (50, 75, 100, 120, 140, 160, 200, 200), False, 0.75, True),
+        ("miniimagenet", (100, 110, 120, 130, 140, 150, 160, 170), True, 0.0, False),
+        ("cub200", (105, 110, 115, 120, 125, 130, 135, 140, 145, 150), True, 0.0, False),
+    ],
+)
+def test_the_sessions_of_each_data_set_have_the_authors_steps_copies_mixing_and_balance(
+    kind: type[FineTuned], dataset: str, steps: tuple[int, ...], repeat: bool, mixed: float, even: bool
+) -> None:
+    method = kind(**kind.published[dataset])
+    assert (method.session_steps, method.repeat, method.mixed, method.even) == (steps, repeat, mixed, even)
+    assert len(steps) == PROTOCOLS[dataset].sessions
 
 
 def test_a_session_weighs_classes_alike_and_mixes_embeddings_where_it_is_asked_to() -> None:

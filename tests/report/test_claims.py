@@ -5,14 +5,16 @@ from dataclasses import replace
 
 import pytest
 
-from masil.benchmark import BUDGETS
+from masil.benchmark import BUDGETS, write_run
 from masil.report import (
     Claim,
     by_shots,
     claims,
+    read_results,
     replication_pages,
     replication_pictures,
     reproduction_page,
+    result_name,
     results_markdown,
     write_pictures,
 )
@@ -111,6 +113,12 @@ def test_the_page_has_every_part_that_was_asked_for_and_says_its_budget(record):
     for heading in ("The paper's claims", "CIFAR-100", "Ablation", "Concepts", "Base sessions", "How it was measured"):
         assert f"## {heading}" in page
     assert "Budget `quick`: a few minutes" in page
+    for said in (
+        "measured by masil, draws, budget quick",
+        "measured by masil, budget quick",
+        "CIFAR-100, budget quick]",
+    ):
+        assert said in page
     assert "measured by masil, standard shots" in page
     assert "| MASIL (as the paper writes it) |" in page
     assert "not run" not in page
@@ -120,6 +128,40 @@ def test_the_page_has_every_part_that_was_asked_for_and_says_its_budget(record):
     assert "cifar100-cosines.svg" in page
     assert "cifar100-paper-quick+nc-fscil" in page
     assert "## Concepts" not in reproduction_page(runs, ["table2"], BUDGETS["leg"])
+
+
+def test_a_page_takes_in_rows_and_data_sets_as_they_are_kept(record, tmp_path):
+    """Base sessions of one budget may be trained on different machines: a record is all that a row needs."""
+    shared = dict.fromkeys(("cf-as-written", "masil-as-written"), "nc-fscil")
+
+    def keep(protocol, methods):
+        for run in rows(record, **methods):
+            base = f"{protocol}-paper-leg+{shared.get(run.method, run.method)}"
+            for part in by_shots([replace(run, protocol=protocol, recipe=base, views=1)]):
+                write_run(part, tmp_path / result_name(part))
+        return replication_pages(read_results(tmp_path))["what-replicates-leg.md"]
+
+    def line(page, dataset, text):
+        (found,) = [
+            row for row in page.splitlines() if row.startswith(f"| {dataset} | {text}: raises the last session")
+        ]
+        return [cell.strip() for cell in found.split("|")[3:-1]]
+
+    induced, frame, regression = "vectors induced by concepts", "a fixed simplex instead", "dot-regression instead"
+    first = keep("cifar100", {"nc_fscil": 53, "cf_as_written": 52, "masil_as_written": 52})
+    assert induced in first
+    assert frame not in first
+    second = keep("cifar100", {"learnable_ce": 50})
+    assert re.search(r"\| Learnable \+ CE +\| +\**50\.00 ± 0\.50", second)
+    assert frame not in second
+    third = keep("cifar100", {"nc_ce": 51})
+    assert line(third, "CIFAR-100", f"{frame} of a learnt classifier") == ["+2.29", "+1.00 ± 0.00", "confirmed"]
+    assert line(third, "CIFAR-100", f"{regression} of cross-entropy") == ["+1.69", "+2.00 ± 0.00", "confirmed"]
+    birds = keep("cub200", {"nc_fscil": 40, "cf_as_written": 41})
+    assert line(birds, "CUB-200", induced) == ["+0.28", "+1.00 ± 0.00", "confirmed"]
+    for page in (first, second, third, birds):
+        assert line(page, "CIFAR-100", induced) == ["+0.02", "−1.00 ± 0.00", "contradicted"]
+        assert "budget leg" in page
 
 
 def test_kept_runs_make_a_page_for_each_budget_that_was_played(record, tmp_path):

@@ -64,7 +64,8 @@ def test_a_point_a_run():
 
 def test_cosines_have_train_and_test_own_and_other():
     cosines = {"train": [[0.9, -0.1], [0.8, 0.0]], "test": [[0.7, 0.1], [0.6, 0.2]]}
-    figure = cosines_by_session({"a": cosines, "b": cosines}, [0, 3])
+    figure = cosines_by_session({"a": cosines, "b": cosines}, [0, 3], title="CIFAR-100, budget leg")
+    assert figure.get_suptitle() == "CIFAR-100, budget leg"
     assert [len(axis.lines) for axis in figure.axes] == [2, 2, 2, 2]
     assert list(figure.axes[0].lines[0].get_ydata()) == [-0.1, 0.0]
     assert list(figure.axes[3].lines[0].get_ydata()) == [0.7, 0.6]

@@ -3,6 +3,7 @@ import json
 import logging
 import math
 import re
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from masil.training import (
     FrameLoss,
     Mixing,
     Monitoring,
+    Schedule,
     Sgd,
     TrainOptions,
     Tuning,
@@ -90,6 +92,19 @@ def test_each_epoch_leaves_a_row(patterns, tiny, tmp_path, caplog):
     assert re.fullmatch(line, said[1])
     assert len(json.loads((tmp_path / "history.json").read_text())) == 4
     assert {row.get("commit", "")[:40] for row in result.history} == {commit()[0] or ""}  # which code trained it
+
+
+def test_every_step_has_the_rate_of_the_schedule_with_its_restarts(patterns, tiny, tmp_path, monkeypatch):
+    taken = []
+    monkeypatch.setattr("masil.training.session.Optimiser.step", lambda _, factor: taken.append(factor))
+    recipe = tiny(schedule=Schedule(shape="cosine", warmup=0.0, cycles=2), stages=((2, 8), (1, 16)))
+    result = run(patterns(), recipe, tmp_path)
+    assert taken == [recipe.schedule.factor(step, len(taken)) for step in range(len(taken))]
+    assert len(taken) % 3 == 0  # of three epochs
+    assert len(taken) > 3
+    assert [later > earlier for earlier, later in pairwise(taken)].count(True) == 1
+    ends = [taken[len(taken) // 3 * epoch - 1] for epoch in (1, 2, 3)]
+    assert [row["lr"] for row in result.history] == pytest.approx([recipe.sgd.lr * end for end in ends], rel=1e-5)
 
 
 def test_a_finished_run_answers_at_once_unless_it_is_to_start_again(patterns, short, tmp_path):

@@ -73,8 +73,8 @@ BUDGETS: Mapping[str, Budget] = {
             "leg",
             "-leg",
             _FAST,
-            "at most 2.5 hours for each base session on two cores, at full width, by Muon instead of SGD with restarts "
-            "(CUB-200: its last two stages by SGD), concepts of the crops of 100 images of each class",
+            "some 2.5 hours at most for each base session on two cores, at full width, by Muon instead of SGD with "
+            "restarts (CUB-200: its last two stages by SGD), concepts of the crops of 100 images of each class",
             bank=100,
         ),
         Budget("full", "", _FAST, "the paper's epochs, sizes, batches and crops, for which a GPU is needed"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from json import dumps
 from typing import TYPE_CHECKING, Any
 
@@ -59,6 +59,21 @@ def shown(name: object, longest: int | None = LONGEST) -> str:
 def listed(names: Sequence[object], count: int = 5) -> str:
     """Name the first few: 'wren, owl, auk, …'."""
     return ", ".join(shown(name) for name in names[:count]) + (", …" if len(names) > count else "")
+
+
+def named_shots(draw: int | None) -> str:
+    """Name the shots of a draw."""
+    return "standard shots" if draw is None else f"draw {draw}"
+
+
+def say_failures(failed: Mapping[tuple[str, int | None], str]) -> None:
+    """Say why draws of methods failed, each reason once for all the draws of a method that it holds for."""
+    draws: dict[tuple[str, str], list[str]] = {}
+    for (name, draw), sentence in failed.items():
+        draws.setdefault((name, sentence), []).append(named_shots(draw))
+    for (name, sentence), (first, *others) in draws.items():
+        also = f" (also {', '.join(others)})" if others else ""
+        typer.secho(f"{name}, {first}: failed: {sentence}{also}", fg="red")
 
 
 def log_stages(*rooms: str, always: bool = False) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from masil.cli import options
-from masil.cli.output import log_stages, print_table, say
+from masil.cli.output import log_stages, print_table, say, say_failures
 from masil.wording import duration
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def reproduce(
         return
     runs: dict[Path, list[RunRecord]] = {}  # by base session, in whatever order these end
     records: list[RunRecord] = []
-    failed: dict[tuple[str, str, int | None], str] = {}
+    failed: dict[tuple[str, int | None], str] = {}
     pairs = [(base, datasets[base.protocol.dataset]) for base in planned]
     bases = train_all(pairs, device, jobs)
     # Where processes train as one, nothing is played before all is trained: the others would wait for the first.
@@ -92,13 +92,12 @@ def reproduce(
             grid = play_base(base, setting, chosen, draws=draws, out=out, workers=jobs)
             runs[base.folder] = grid.runs
             records = [record for plan in planned for record in runs.get(plan.folder, ())]
-            failed |= {(base.recipe.name, *place): sentence for place, sentence in grid.failed.items()}
+            failed |= {(f"{method} on {base.recipe.name}", draw): why for (method, draw), why in grid.failed.items()}
         if records:
             page = write_reproduction(records, list(dict.fromkeys(asked)), chosen, out)
     if records:
         say(f"The page is {page}.")
-    for (recipe, method, draw), sentence in failed.items():
-        typer.secho(f"{method} on {recipe}, draw {draw}: failed: {sentence}", fg="red")
+    say_failures(failed)
     if failed:
         say("The same command tries what failed again and nothing else.")
         raise typer.Exit(1)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from masil.cli import options
-from masil.cli.output import log_stages, print_table, say, table
+from masil.cli.output import log_stages, named_shots, print_table, say, say_failures, table
 from masil.errors import InputError
 from masil.wording import plural
 
@@ -152,8 +152,7 @@ def bench(
     if grid.runs:
         _show_all(grid.runs)
         _keep_report(out)
-    for (name, number), sentence in grid.failed.items():
-        typer.secho(f"{name}, {_shots(number)}: failed: {sentence}", fg="red")
+    say_failures(grid.failed)
     if grid.failed:
         say("The same command tries the failed cells again and no other.")
         raise typer.Exit(1)
@@ -225,10 +224,10 @@ def _play(setting: "Setting", name: str, arguments: dict[str, Any]) -> "RunRecor
         def watch(draw: int | None, played: "SessionResult") -> None:
             score = played.score
             shares = ["–" if share is None else f"{100 * share:.2f}" for share in (getattr(score, s) for s in SHARES)]
-            LOG.info("%s, session %d: %s %% right.", f"{name}, {_shots(draw)}", score.session, shares[0])
+            LOG.info("%s, session %d: %s %% right.", f"{name}, {named_shots(draw)}", score.session, shares[0])
             classes = setting.protocol.seen(score.session).stop
             rows.setdefault(draw, []).append([str(score.session), str(classes), *shares, _time(played.learn_seconds)])
-            title = f"{setting.protocol.name}: {name} on {setting.backbone.name}, {_shots(draw)}, %"
+            title = f"{setting.protocol.name}: {name} on {setting.backbone.name}, {named_shots(draw)}, %"
             if live.console.is_terminal:
                 live.update(table(title, COLUMNS, rows[draw], left=0), refresh=True)
 
@@ -275,10 +274,6 @@ def _figures(values: dict[str, Any], *names: str) -> list[str]:
         "–" if values[name] is None else f"{values[name]:.2f}{deviation}"
         for name, deviation in zip(names, deviations, strict=True)
     ]
-
-
-def _shots(draw: int | None) -> str:
-    return "standard shots" if draw is None else f"draw {draw}"
 
 
 def _time(seconds: float) -> str:

@@ -110,7 +110,7 @@ def accuracy_by_time(points: Sequence[Point]) -> Figure:
 
 
 @styled()
-def cosines_by_session(runs: Mapping[str, Cosines], looks: Sequence[int] | None = None) -> Figure:
+def cosines_by_session(runs: Mapping[str, Cosines], looks: Sequence[int] | None = None, title: str = "") -> Figure:
     """Draw the average cosine of class means to class vectors: Avg_{k≠k'} h_k·w_k' above, and own classes below.
 
     `looks` gives each run the look it has in other figures.
@@ -127,6 +127,8 @@ def cosines_by_session(runs: Mapping[str, Cosines], looks: Sequence[int] | None 
         axes[row][0].set_ylabel("average cosine")
     for axis in axes[1]:
         axis.set_xlabel("session")
+    if title:
+        figure.suptitle(title)
     _legend_below(figure, axes[0][0])
     return figure
 

@@ -21,13 +21,13 @@ from masil.wording import duration
 
 HEADER = "<!-- Made by `masil reproduce`; change the runs, not this file. -->"
 FILE = "what-replicates.md"
-Pictures = dict[str, dict[str, Cosines]]  # the lines of each, by file and method
+Pictures = dict[str, tuple[str, dict[str, Cosines]]]  # the title of each and its lines by method, by file
 COLLAPSE = ("nc1", "nc1_ratio", "equiangular_means", "nc3", "nc4")
 
 
 def write_reproduction(records: Sequence[RunRecord], parts: Sequence[str], budget: Budget, folder: Path) -> Path:
     """Write the page and its figures, and give the page's path."""
-    write_pictures(_pictures(records, parts, "figures/"), folder)
+    write_pictures(_pictures(records, parts, budget, "figures/"), folder)
     page = folder / FILE
     write_bytes(page, reproduction_page(records, parts, budget).encode())
     return page
@@ -43,14 +43,14 @@ def replication_pages(records: Sequence[RunRecord]) -> dict[str, str]:
 
 def replication_pictures(records: Sequence[RunRecord]) -> Pictures:
     """Give what the pictures of `replication_pages` show, by the files that these pages name."""
-    drawn = [_pictures(runs, ALL, f"images/{budget.name}-") for budget, runs in replications(records)]
-    return {file: lines for pictures in drawn for file, lines in pictures.items()}
+    drawn = [_pictures(runs, ALL, budget, f"images/{budget.name}-") for budget, runs in replications(records)]
+    return {file: picture for pictures in drawn for file, picture in pictures.items()}
 
 
 def write_pictures(shown: Pictures, folder: Path) -> None:
     """Write pictures beside the page of a folder."""
-    for file, lines in shown.items():
-        save(cosines_by_session(lines), folder / file)
+    for file, (title, lines) in shown.items():
+        save(cosines_by_session(lines, title=title), folder / file)
 
 
 def page_of(budget: Budget) -> str:
@@ -101,12 +101,12 @@ def _page(records: Sequence[RunRecord], parts: Sequence[str], budget: Budget, pi
             yield markdown_table(session_table(protocol, [*_with_shots(runs, True), *_with_shots(runs, False)]))
     if {"ablation", "characters"} & set(parts):
         yield "## Ablation\n"
-        yield markdown_table(_ablation(records, protocols))
+        yield markdown_table(_ablation(records, protocols, budget))
     if {"figure", "characters"} & set(parts):
         yield "## Class means and the vectors of other classes\n"
         for protocol in _cosines(drawn, parts):
-            yield f"![Average cosines by session on {title_of(protocol)}]({_file(pictures, protocol)})\n"
-        yield markdown_table(_cosine_table(drawn))
+            yield f"![Average cosines by session: {_title(protocol, budget)}]({_file(pictures, protocol)})\n"
+        yield markdown_table(_cosine_table(drawn, budget))
     if {"concepts", "characters"} & set(parts):
         yield "## Concepts\n"
         yield markdown_table(concept_table([record for record in drawn if record.method == "masil-as-written"]))
@@ -119,7 +119,14 @@ def _page(records: Sequence[RunRecord], parts: Sequence[str], budget: Budget, pi
         yield (
             f"- {escaped(name_of(record.method))} on {title_of(record.protocol)}: {draws_of(record)}, "
             f"{duration(record.seconds)}, commit {', '.join(filter(None, record.stamped('commit'))) or 'unknown'}"
+            f"{_choices(record)}"
         )
+
+
+def _choices(record: RunRecord) -> str:
+    """Say what a method has chosen by itself: its authors may have used another value."""
+    chosen = ", ".join(f"{escaped(name)} = {value}" for name, value in record.extras.get("chosen", {}).items())
+    return f"; chosen on base classes that played novel: {chosen}" if chosen else ""
 
 
 def _claims_table(every: Sequence[Claim]) -> str:
@@ -132,10 +139,12 @@ def _claims_table(every: Sequence[Claim]) -> str:
     return "\n".join([*lines, ""])
 
 
-def _ablation(records: Sequence[RunRecord], protocols: Sequence[str]) -> Table:
+def _ablation(records: Sequence[RunRecord], protocols: Sequence[str], budget: Budget) -> Table:
     """Give the paper's five rows and this package's as a sixth, on the standard shots and over draws."""
     groups = {
-        f"{MEASURED}, {kind}": {(run.method, run.protocol): run for run in _with_shots(records, standard)}
+        f"{MEASURED}, {kind}, budget {budget.name}": {
+            (run.method, run.protocol): run for run in _with_shots(records, standard)
+        }
         for kind, standard in (("standard shots", True), ("draws", False))
     }
     return ablation_of(protocols, {title: runs for title, runs in groups.items() if runs}, REMARKS["ablation"])
@@ -161,15 +170,20 @@ def _cosines(records: Sequence[RunRecord], parts: Sequence[str]) -> dict[str, di
     return lines
 
 
-def _pictures(records: Sequence[RunRecord], parts: Sequence[str], stem: str) -> Pictures:
-    return {_file(stem, protocol): lines for protocol, lines in _cosines(_drawn(records), parts).items()}
+def _pictures(records: Sequence[RunRecord], parts: Sequence[str], budget: Budget, stem: str) -> Pictures:
+    lines = _cosines(_drawn(records), parts)
+    return {_file(stem, protocol): (_title(protocol, budget), lines[protocol]) for protocol in lines}
+
+
+def _title(protocol: str, budget: Budget) -> str:
+    return f"{title_of(protocol)}, budget {budget.name}"
 
 
 def _file(stem: str, protocol: str) -> str:
     return f"{stem}{slug(protocol)}-cosines.svg"
 
 
-def _cosine_table(records: Sequence[RunRecord]) -> Table:
+def _cosine_table(records: Sequence[RunRecord], budget: Budget) -> Table:
     """Give Avg_{k≠k'} h_k·w_k' after the first and the last session, all images counted."""
     columns = tuple(Column(name, split) for split in ("train", "test") for name in ("base session", "last session"))
     rows = tuple(
@@ -185,7 +199,7 @@ def _cosine_table(records: Sequence[RunRecord]) -> Table:
         if record.extras.get("cosines")
     )
     notes = ("All images of each class count: training images of the base session, shots, and all test images.",)
-    groups = (Group("measured", rows),)
+    groups = (Group(f"{MEASURED}, budget {budget.name}", rows),)
     return Table("Average cosine to the vectors of other classes", "model", columns, groups, notes=notes)
 
 
