@@ -360,6 +360,12 @@ def test_two_base_sessions_together_are_one_encoder(patterns, tiny, tmp_path):
 def test_base_sessions_of_other_classes_cannot_be_joined(patterns, tiny, tmp_path):
     short = tiny(stages=((1, 8),))
     train(patterns(), short, tmp_path / "a", device="cpu")
+    train(patterns(), short, tmp_path / "named", names="abcd", device="cpu")
+    train(patterns(), short, tmp_path / "otherwise", names="abdc", device="cpu")
+    for pair in (f"{tmp_path / 'a'}+{tmp_path / 'named'}", f"{tmp_path / 'named'}+{tmp_path / 'a'}"):
+        assert load_trained(pair).names == tuple("abcd")  # an older one has no names
+    with pytest.raises(InputError, match="are of different classes"):
+        load_trained(f"{tmp_path / 'named'}+{tmp_path / 'otherwise'}")
     train(patterns(classes=3), short, tmp_path / "b", device="cpu")
     with pytest.raises(InputError, match="are of different classes, so no encoder can be made of them"):
         load_trained(f"{tmp_path / 'a'}+{tmp_path / 'b'}")

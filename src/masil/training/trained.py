@@ -146,8 +146,8 @@ def load_trained(folder: Path | str, backbone: Backbone | None = None) -> Traine
 
 def _joined(parts: Sequence[Trained], named: str) -> Trained:
     """Put base sessions of the same classes side by side; each class vector is the vectors of all parts in a row."""
-    first = parts[0]
-    if len({(len(part.class_vectors), part.names) for part in parts}) > 1:
+    first, names = parts[0], {part.names for part in parts} - {None}
+    if len({len(part.class_vectors) for part in parts}) > 1 or len(names) > 1:
         raise InputError(f"The base sessions of {named} are of different classes, so no encoder can be made of them.")
     if any(part.projection is not None or part.frame is not None for part in parts):
         raise InputError(
@@ -160,7 +160,7 @@ def _joined(parts: Sequence[Trained], named: str) -> Trained:
         projection=None,
         history=tuple(row for part in parts for row in part.history),
         recipe=replace(first.recipe, name=JOINT.join(part.recipe.name for part in parts)),
-        names=first.names,
+        names=next(iter(names), None),
     )
 
 
