@@ -60,8 +60,8 @@ FOLLOWS = (
     "`TRAINED_BALANCE`. *Power* ½ and the *posterior* reading are confirmed for accuracy on both; no other weight of a "
     "class's own part is better than a quarter. *Shrinkage* 1 is not the best everywhere: .3 is half a point better on "
     "the ResNets trained from scratch and worse on CUB-200, and no one value is; what sampling leaves uncertain, "
-    "2 √(d/f) for d features and f residuals, is near the best on both, and the default. *Concepts* as a prior raise the "
-    "harmonic mean by two points on CUB-200 and lower it by a quarter on the ResNets; "
+    "2 √(d/f) for d features and f residuals, is near the best on both, and the default. *Concepts* as a prior raise "
+    "the harmonic mean by two points on CUB-200 and lower it by a quarter on the ResNets; "
     "TEEN's pull is level with them in accuracy on CUB-200. Mirrored *views* gain a point."
 )
 Row = dict[str, Any]
