@@ -348,7 +348,7 @@ def test_two_base_sessions_together_are_one_encoder(patterns, tiny, tmp_path):
         train(images, tiny(name=f"tiny-{seed}", seed=seed), tmp_path / str(seed), names=names, device="cpu")
         parts.append(load_trained(tmp_path / str(seed)))
     both = load_trained(f"{tmp_path / '0'}+{tmp_path / '1'}")
-    assert (both.recipe.name, both.names, len(both.history)) == ("tiny-0+tiny-1", tuple(names), 8)
+    assert (both.recipe.name, both.names, len(both.history)) == ("tiny-0 and tiny-1", tuple(names), 8)
     assert torch.equal(both.class_vectors, torch.cat([part.class_vectors for part in parts], 1))
     with torch.inference_mode():
         x = torch.from_numpy(images.source.pixels[:6])

@@ -159,7 +159,7 @@ def _joined(parts: Sequence[Trained], named: str) -> Trained:
         class_vectors=torch.cat([part.class_vectors for part in parts], 1),
         projection=None,
         history=tuple(row for part in parts for row in part.history),
-        recipe=replace(first.recipe, name=JOINT.join(part.recipe.name for part in parts)),
+        recipe=replace(first.recipe, name=" and ".join(part.recipe.name for part in parts)),
         names=next(iter(names), None),
     )
 
