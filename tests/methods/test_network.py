@@ -9,7 +9,8 @@ from torch.nn import functional
 from masil.backbones import Backbone, create
 from masil.errors import InputError
 from masil.methods import METHODS, Checked, Keeps, Samples, Task, make
-from masil.methods.network import LastBlock, UpToLastBlock, averages
+from masil.methods.cuts import UpToLastBlock, averages
+from masil.methods.network import LastBlock
 
 BASE, NEW, SIDE = 5, 2, 16
 SMALLER: dict[str, dict[str, Any]] = {
@@ -41,8 +42,9 @@ def test_maps_are_averaged_as_adaptive_pooling_does(places: int, most: int) -> N
 
 
 def test_a_backbone_without_residual_blocks_is_refused() -> None:
-    with pytest.raises(InputError, match="'efficientnet_lite0' has no residual blocks of which a session could train"):
-        UpToLastBlock(create("efficientnet_lite0", weights=None))
+    both = create("efficientnet_lite0+efficientnet_lite2", weights=None)
+    with pytest.raises(InputError, match=r"'efficientnet_lite0\+efficientnet_lite2' has no residual blocks of which a"):
+        UpToLastBlock(both)
 
 
 @pytest.mark.parametrize("name", NETWORKS)

@@ -51,11 +51,13 @@ class Student(nn.Module):
         super().__init__()
         self.backbone = fresh_copy(net.lower.whole)
         self.rows = nn.Parameter(torch.randn_like(net.rows))
-        self.scale = net.scale
+        self.scale, self.casting = net.scale, net.casting
 
     def forward(self, pixels: Tensor) -> Tensor:
         """Give logits."""
-        cosines = functional.normalize(self.backbone(pixels)) @ functional.normalize(self.rows).T
+        with self.casting():
+            activations = self.backbone(pixels).float()
+        cosines = functional.normalize(activations) @ functional.normalize(self.rows).T
         return self.scale * cosines
 
 
@@ -101,8 +103,8 @@ class DataFreeReplay(StageMethod):
         before, entering, labels = net.snapshot(), net.entering(shots.shown), shots.labels.to(net.device)
 
         def loss() -> Tensor:
-            with torch.no_grad():
-                made = net.lower(self.maker.make(self.replayed, self.generator))
+            with torch.no_grad(), net.casting():
+                made = net.lower(self.maker.make(self.replayed, self.generator)).float()
                 guesses = before.logits(made).argmax(1)
             return functional.cross_entropy(net.logits(torch.cat([entering, made])), torch.cat([labels, guesses]))
 

@@ -11,8 +11,9 @@ from torch.nn import functional
 from masil.collapse import class_means
 from masil.errors import InputError
 from masil.hardware import resolve_device
+from masil.methods.cuts import LastMaps
 from masil.methods.method import LargestScore, Queries, Samples, Task, state
-from masil.methods.network import FrozenPart, LastMaps
+from masil.methods.network import FrozenPart
 
 BASE_WEIGHT = 1e-3  # of a place that has nothing in common with the other side
 PAIRS = 2**14  # image and class pairs compared at a time

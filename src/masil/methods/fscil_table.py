@@ -88,7 +88,7 @@ class InTables(BlockMethod):
 
     def scores(self, queries: Queries) -> Tensor:
         """Give the products with the classifier, of what is asked run through the block as it is now."""
-        return self.unit_features(self.entering(queries)) @ self.rows.T
+        return functional.normalize(self.features_now(queries)) @ self.rows.T
 
 
 @final

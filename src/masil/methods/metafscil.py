@@ -121,9 +121,11 @@ class MetaFscil(BlockMethod, NearestVector):
         gated: Tensor = self.gate(functional_call(self.block, weights, (x,)))
         return gated
 
+    @torch.no_grad()
     def embed(self, queries: Queries) -> Tensor:
         """Give gated features."""
-        return self._embed(self.entering(queries))
+        gated: Tensor = self.gate(self.features_now(queries))
+        return gated
 
     def _weights(self) -> Weights:
         return {name: weight.detach() for name, weight in self.block.named_parameters()}

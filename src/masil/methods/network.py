@@ -1,127 +1,29 @@
 """Sessions that train the network itself: its last residual block, on stored inputs of that block.
 
 The FSCIL literature's rows of class-incremental methods freeze the network up to its last block. What comes before it
-never changes, so its output is computed once for every image and stored; training and answering start from there. The
-batch norms keep their statistics: a few shots would ruin them.
+never changes, so its output is computed once for every image and stored; training and answering start from there. As
+long as the block is the backbone's own, its output is the image's activation, which a method is given anyway. The batch
+norms keep their statistics: a few shots would ruin them.
 """
 
 import copy
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, Self, final
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from masil.backbones import ActivationStore, Backbone
-from masil.data import Images
-from masil.errors import InputError
+from masil.data import Images, ImageSource
+from masil.methods.cuts import Cut, UpToLastBlock, last_blocks, network_of_blocks
 from masil.methods.descent import Descends, take_step
 from masil.methods.method import LargestScore, Queries, Samples, Task, state
 from masil.training import shuffled_batches
 
 CHUNK = 512  # rows run through the block at once
-
-
-class Cut(Backbone):
-    """A frozen network that is stopped early: pixels to maps of one `shape` [c h w] >= 0, flattened."""
-
-    shape: tuple[int, ...]
-
-    def __init__(self, backbone: Backbone, where: str) -> None:
-        super().__init__(f"{backbone.name} {where}", 1, backbone.framing, mean=backbone.mean, std=backbone.std)
-        self.whole = backbone
-        self.where = where
-        side = backbone.framing.crop
-        with torch.no_grad():
-            self.shape = tuple(self.maps(backbone.preprocess(torch.zeros(1, 3, side, side))).shape[1:])
-        self.features = math.prod(self.shape)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Give the maps in rows [n c·h·w]."""
-        return self.maps(x).flatten(1)
-
-    def config(self) -> dict[str, Any]:
-        """Say where the network was cut."""
-        return {**self.whole.config(), "cut": self.where}
-
-
-@final
-class UpToLastBlock(Cut):
-    """A ResNet without its last block, or without its last stage: what sessions leave as it is."""
-
-    def __init__(self, backbone: Backbone, *, stage: bool = False) -> None:
-        stages = last_stage(backbone)
-        self.kept = 0 if stage else len(stages) - 1  # blocks of the last stage
-        super().__init__(backbone, "before the last stage" if stage else "before the last block")
-
-    def maps(self, x: Tensor) -> Tensor:
-        """Run all that is frozen."""
-        x = self.whole.maxpool(torch.relu(self.whole.bn1(self.whole.conv1(x))))  # type: ignore[operator]
-        for name in self.whole.stages[:-1]:  # type: ignore[index]
-            x = self.whole.get_submodule(str(name))(x)
-        for block in list(last_stage(self.whole))[: self.kept]:
-            x = block(x)
-        return x
-
-
-@final
-class LastMaps(Cut):
-    """Any backbone before its pooling: the last feature map, averaged down to at most `side` × `side` places."""
-
-    def __init__(self, backbone: Backbone, side: int) -> None:
-        self.side = side
-        super().__init__(backbone, f"maps of {side} x {side}")
-
-    def maps(self, x: Tensor) -> Tensor:
-        """Run all but the pooling over all places."""
-        maps = self.whole.maps(x)
-        h, w = (averages(int(places), self.side).to(maps) for places in maps.shape[2:])
-        return h @ maps @ w.T
-
-
-@final
-class Turned(Backbone):
-    """A backbone that sees every image turned by so many quarters of a circle."""
-
-    def __init__(self, backbone: Backbone, quarters: int) -> None:
-        name = f"{backbone.name} turned by {90 * quarters}"
-        super().__init__(name, backbone.features, backbone.framing, mean=backbone.mean, std=backbone.std)
-        self.whole = backbone
-        self.quarters = quarters
-
-    def maps(self, x: Tensor) -> Tensor:
-        """Run the backbone on turned pixels."""
-        return self.whole.maps(self._turned(x))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Give the activations of turned pixels."""
-        activations: Tensor = self.whole(self._turned(x))
-        return activations
-
-    def config(self) -> dict[str, Any]:
-        """Say by how much images are turned."""
-        return {**self.whole.config(), "quarters": self.quarters}
-
-    def _turned(self, x: Tensor) -> Tensor:
-        for _ in range(self.quarters):
-            x = x.transpose(2, 3).flip(2)  # a quarter, in operations that can be exported to ONNX
-        return x
-
-
-def averages(places: int, most: int) -> Tensor:
-    """Give the matrix [m places] that averages a line of places down to m <= `most`, as adaptive pooling does.
-
-    A product, unlike adaptive pooling, can be exported to ONNX whatever the sizes.
-    """
-    m = min(places, most)
-    rows = torch.zeros(m, places)
-    for row in range(m):
-        first, last = row * places // m, -(-(row + 1) * places // m)
-        rows[row, first:last] = 1 / (last - first)
-    return rows
 
 
 @final
@@ -134,9 +36,14 @@ class LastBlock(nn.Module):
     def __init__(self, backbone: Backbone, shape: tuple[int, ...], *, stage: bool = False) -> None:
         super().__init__()
         self.shape = shape
-        stages = list(last_stage(backbone))
-        block = nn.Sequential(*stages) if stage else stages[-1]
-        self.block = copy.deepcopy(block).requires_grad_(True).eval()
+        blocks = last_blocks(backbone, stage=stage)
+        self.block = copy.deepcopy(nn.Sequential(*blocks) if stage else blocks[0]).requires_grad_(True).eval()
+
+    def equals(self, backbone: Backbone, *, stage: bool = False) -> bool:
+        """Say whether the block is that of a backbone, to the bit: then it makes the backbone's activations."""
+        blocks = last_blocks(backbone, stage=stage)
+        theirs = (nn.Sequential(*blocks) if stage else blocks[0]).parameters()
+        return all(torch.equal(mine.cpu(), its.cpu()) for mine, its in zip(self.parameters(), theirs, strict=True))
 
     def maps(self, rows: Tensor) -> Tensor:
         """Run the block alone, [n d h w]."""
@@ -164,30 +71,73 @@ def fresh_copy(backbone: Backbone) -> Backbone:
     return network
 
 
-def last_stage(backbone: Backbone) -> nn.Sequential:
-    """Give the blocks of a ResNet's last stage, or refuse another backbone."""
-    stages = getattr(backbone, "stages", None)
-    if not stages or not hasattr(backbone, "maxpool"):
-        raise InputError(
-            f"'{backbone.name}' has no residual blocks of which a session could train the last; use a ResNet."
-        )
-    stage = backbone.get_submodule(stages[-1])
-    assert isinstance(stage, nn.Sequential)
-    return stage
+@final
+class SeenImages:
+    """Rows of images that have been run before, and where they are, so that none is run again.
+
+    The rows are mapped from disk. They are in slots, not among the attributes in which what a method keeps is counted,
+    and copies of a method share them.
+    """
+
+    __slots__ = ("parts", "places")
+
+    def __init__(self) -> None:
+        self.parts: list[Tensor] = []
+        self.places: dict[int, tuple[ImageSource, np.ndarray]] = {}  # by source: part and row of each image, or −1
+
+    def __deepcopy__(self, _: dict[int, Any]) -> Self:
+        return self
+
+    def find(self, images: Images) -> np.ndarray:
+        """Give part and row of each image, int64 [n 2]; −1 where it has not been run."""
+        source = images.source
+        if id(source) not in self.places:
+            self.places[id(source)] = source, np.full((len(source), 2), -1)
+        found: np.ndarray = self.places[id(source)][1][images.rows.numpy()]
+        return found
+
+    def add(self, images: Images, rows: Tensor) -> None:
+        """Note what came out for images."""
+        self.find(images)
+        places = np.stack([np.full(len(rows), len(self.parts)), np.arange(len(rows))], 1)
+        self.places[id(images.source)][1][images.rows.numpy()] = places
+        self.parts.append(rows)
+
+    def get(self, images: Images) -> Tensor:
+        """Give the rows of images that have all been run; those that are one part are not copied."""
+        places = torch.from_numpy(self.find(images))
+        parts: list[int] = sorted(set(places[:, 0].tolist()))
+        if len(parts) == 1 and torch.equal(places[:, 1], torch.arange(len(self.parts[parts[0]]))):
+            return self.parts[parts[0]]
+        rows = torch.empty(len(images), self.parts[parts[0]].shape[1])
+        for part in parts:
+            here = places[:, 0] == part
+            rows[here] = self.parts[part][places[here, 1]]
+        return rows
 
 
 @final
 class FrozenPart:
-    """Gives images as rows of a network that is cut, by default before its last block; each is run once and stored."""
+    """Gives images as rows of a network that is cut, by default before its last block.
+
+    Each image is run once: of those asked for, the ones not seen before are run together and stored.
+    """
 
     def __init__(self, backbone: Backbone, device: str, cut: Callable[[Backbone], Cut] = UpToLastBlock) -> None:
         self.network = cut(backbone).eval().requires_grad_(False)
         self.device = device
         self.store = ActivationStore()
+        self.seen = SeenImages()
 
     def __call__(self, images: Images) -> Tensor:
         """Give rows [n c·h·w]."""
-        return self.store.get(self.network, images, device=self.device)
+        if not len(images):
+            return torch.empty(0, self.network.features)
+        new = self.seen.find(images)[:, 0] < 0
+        if new.any():
+            fresh = images.subset(torch.from_numpy(new))
+            self.seen.add(fresh, self.store.get(self.network, fresh, device=self.device))
+        return self.seen.get(images)
 
 
 @dataclass(kw_only=True)
@@ -203,7 +153,7 @@ class BlockMethod(Descends, LargestScore):
     def check_task(self, task: Task) -> None:
         """Refuse a backbone without residual blocks, too."""
         super().check_task(task)
-        last_stage(task.network)
+        network_of_blocks(task.network)
 
     def take_network(self, base: Samples, task: Task) -> None:
         """Choose what is open, cut the task's network before its last block, and copy that; `fit` calls it first."""
@@ -218,6 +168,12 @@ class BlockMethod(Descends, LargestScore):
     def unit_features(self, entering: Tensor) -> Tensor:
         """Run the block as it is now, without gradients; give its activations at unit length, [n d]."""
         return functional.normalize(self.block.run(entering))
+
+    def features_now(self, queries: Queries) -> Tensor:
+        """Give what images come out of the block as, [n d]; until it is trained, these are the activations."""
+        if self.block.equals(self.frozen.network.whole):
+            return queries.activations.float()
+        return self.block.run(self.entering(queries))
 
     def fine_tune(
         self, learnt: Iterable[Tensor], loss: Callable[[Tensor], Tensor], rows: int, *, steps: int, lr: float

@@ -137,21 +137,22 @@ class Topic(BlockMethod):
 
     def learn(self, shots: Samples) -> None:
         """Train the last block, rows and nodes of the new classes, all shots at once."""
-        x, labels, known = self.entering(shots), shots.labels, len(self.rows)
-        before, f = self.unit_features(self.anchors), self.unit_features(x)
+        labels, known = shots.labels, len(self.rows)
+        f = functional.normalize(self.features_now(shots))
         nodes = class_means(f, labels, known)
         new = 0.001 * torch.randn(nodes.shape, generator=self.generator)
         neighbours = [self.gas.nodes[self.gas.near(node)] for node in nodes]
         row_lr, moves = self.value("row_lr"), self.lr > 0
         rates = [([new], row_lr), ([nodes], self.node_lr)]
         if moves:
+            x, before = self.entering(shots), self.unit_features(self.anchors)
             rates.append(([*self.block.parameters()], self.lr))
 
         def loss() -> Tensor:
             now, held = f, torch.zeros(())
             if moves:
                 now = functional.normalize(self.block(x))
-                held = (functional.normalize(self.block(self.anchors)) - before).square().mean()
+                held = self.change_of_anchors(before)
             centred = self._centred(now)
             logits = torch.cat([(centred @ self.rows.T).detach(), centred @ new.T], 1)
             drawn = 0.5 * (now - nodes[labels - known]).square().sum(1).mean()
@@ -173,7 +174,11 @@ class Topic(BlockMethod):
 
     def scores(self, queries: Queries) -> Tensor:
         """Give the products with all rows; the nodes have no say."""
-        return self._centred(self.unit_features(self.entering(queries))) @ self.rows.T
+        return self._centred(functional.normalize(self.features_now(queries))) @ self.rows.T
+
+    def change_of_anchors(self, before: Tensor) -> Tensor:
+        """Give the mean squared change of the anchors' unit features since they were `before`."""
+        return (functional.normalize(self.block(self.anchors)) - before).square().mean()
 
     def _centred(self, f: Tensor) -> Tensor:
         """Take off what all unit features share: new rows that held it would answer every image."""
