@@ -182,7 +182,10 @@ class BlockMethod(Descends, LargestScore):
         parameters = [parameter.requires_grad_() for parameter in learnt]
         optimiser = torch.optim.SGD(parameters, lr, momentum=0.9, weight_decay=5e-4)
         for chosen in shuffled_batches(rows, rows, steps, self.generator):
-            take_step(optimiser, loss(chosen))
+            value = loss(chosen)
+            if not bool(value.isfinite()):
+                break  # further steps would not lead back: the rate is too high
+            take_step(optimiser, value)
         for parameter in parameters:
             parameter.requires_grad_(False)
 

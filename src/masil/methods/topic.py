@@ -67,6 +67,12 @@ class NeuralGas:
         ages[ages > LIFETIME] = -1
         self.ages[winner] = self.ages[:, winner] = ages
 
+    def add(self, rows: Tensor) -> None:
+        """Append nodes that are linked with none."""
+        ages = torch.full((len(self.nodes) + len(rows),) * 2, -1)
+        ages[: len(self.nodes), : len(self.nodes)] = self.ages
+        self.nodes, self.ages = torch.cat([self.nodes, rows]), ages
+
     def near(self, row: Tensor) -> Tensor:
         """Give the node nearest to a row, and those that are linked with it."""
         winner = int((self.nodes - row).square().sum(1).argmin())
@@ -164,13 +170,17 @@ class Topic(BlockMethod):
                 {"params": [weight.requires_grad_() for weight in part], "lr": lr * rate / row_lr} for part, lr in rates
             ]
             optimiser = torch.optim.SGD(groups, momentum=0.9, nesterov=True, weight_decay=5e-4)
-            schedule = torch.optim.lr_scheduler.MultiStepLR(optimiser, [round(0.87 * self.epochs)])
+            schedule = torch.optim.lr_scheduler.MultiStepLR(optimiser, [decay_at(self.epochs)])
             for _ in range(self.epochs):
-                take_step(optimiser, loss(), schedule)
+                value = loss()
+                if not bool(value.isfinite()):
+                    break  # further steps would not lead back: the rate is too high
+                take_step(optimiser, value, schedule)
 
         self.steadily([weight for part, _ in rates for weight in part], train, loss, row_lr)
         self.block.requires_grad_(False)
         self.rows = torch.cat([self.rows, new.detach()])
+        self.gas.add(nodes.detach())
 
     def scores(self, queries: Queries) -> Tensor:
         """Give the products with all rows; the nodes have no say."""
@@ -183,6 +193,11 @@ class Topic(BlockMethod):
     def _centred(self, f: Tensor) -> Tensor:
         """Take off what all unit features share: new rows that held it would answer every image."""
         return functional.normalize(f - self.centre)
+
+
+def decay_at(epochs: int) -> int:
+    """Give the epoch at which rates fall to a tenth: ten before the last, as published, of few epochs a seventh."""
+    return max(epochs - 10, 6 * epochs // 7)
 
 
 def node_images(nodes: Tensor, rows: Tensor, labels: Tensor) -> Tensor:
