@@ -13,8 +13,8 @@ from masil.data import Images
 from masil.errors import InputError
 from masil.methods import METHODS, Checked, Keeps, Samples, Task, make
 from masil.methods.cuts import UpToLastBlock, averages, last_blocks
-from masil.methods.network import FrozenPart, LastBlock
-from masil.methods.stage import StageNetwork, fastest_type
+from masil.methods.network import FrozenPart, LastBlock, fastest_type
+from masil.methods.stage import StageNetwork
 
 BASE, NEW, SIDE = 5, 2, 16
 SMALLER: dict[str, dict[str, Any]] = {
@@ -104,6 +104,23 @@ def test_a_last_stage_in_bfloat16_answers_in_float32_and_trains_float32_weights(
     assert torch.equal(exact.scores(base), short.scores(base))
     assert {weight.dtype for weight in short.stage.parameters()} == {torch.float32}
     assert fastest_type("cpu") is None
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_a_block_in_bfloat16_answers_in_float32_and_is_compared_with_itself(images, backbone: Backbone) -> None:
+    frozen = FrozenPart(backbone, "cpu")
+    rows = frozen(images(range(BASE), 8, 1).shown)
+    exact, short = (LastBlock(backbone, frozen.network.shape) for _ in range(2))
+    short.cast = torch.bfloat16
+    assert torch.equal(exact.run(rows), short.run(rows))
+    trained = short(rows)
+    torch.testing.assert_close(short.run(rows, as_trained=True), trained.detach())
+    assert not torch.equal(trained, exact(rows))
+    # A few roundings of 2⁻⁹ each, at two convolutions and their norms.
+    assert float((trained - exact(rows)).detach().norm()) < 0.03 * float(exact(rows).detach().norm())
+    trained.sum().backward()
+    assert {weight.grad.dtype for weight in short.parameters()} == {torch.float32}
+    assert short.cast is torch.bfloat16
 
 
 @pytest.mark.parametrize("name", NETWORKS)

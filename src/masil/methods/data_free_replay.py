@@ -77,6 +77,7 @@ class DataFreeReplay(StageMethod):
         "The original trains a new generator after every session, in 7,500 rounds of 512 images; here one is trained, "
         "after the base session, in 60 rounds of 64. Cosines keep their scale in sessions, where the original drops it."
     )
+    counts = ("batch",)
     keeps = Keeps.WEIGHTS | Keeps.GENERATOR
 
     rounds: int = 60

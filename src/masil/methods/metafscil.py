@@ -53,6 +53,7 @@ class MetaFscil(BlockMethod, NearestVector):
         "There is no code of the authors. The last block is learnt, not the whole network; the gate is a layer on the "
         "pooled features, not a second network; gradients are of first order, in 30 sequences. New rows begin at means."
     )
+    counts = ("asked",)
     keeps = Keeps.WEIGHTS
 
     sequences: int = 30

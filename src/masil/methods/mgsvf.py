@@ -33,6 +33,7 @@ class MgSvF(BlockMethod):
         "No code is public and the constants are not known; a metric loss is read as cosines to class means, the fast "
         "network's last block is tuned, the slow one is fixed, and frequencies are those over the places of a map."
     )
+    counts = ("groups",)
     keeps = Keeps.MEANS | Keeps.WEIGHTS
 
     share: float = 0.5  # r, of the fast space

@@ -9,7 +9,7 @@ norms keep their statistics: a few shots would ruin them.
 import copy
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Self, final
+from typing import Any, ClassVar, Self, final
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from torch.nn import functional
 
 from masil.backbones import ActivationStore, Backbone
 from masil.data import Images, ImageSource
+from masil.hardware import precision, probe, resolve_device
 from masil.methods.cuts import Cut, UpToLastBlock, last_blocks, network_of_blocks
 from masil.methods.descent import Descends, take_step
 from masil.methods.method import LargestScore, Queries, Samples, Task, state
@@ -30,8 +31,11 @@ CHUNK = 512  # rows run through the block at once
 class LastBlock(nn.Module):
     """A copy of what `UpToLastBlock` leaves out, to be trained; rows of its input [n c·h·w] become activations [n d].
 
-    It stays in evaluation mode: batch norms keep their statistics.
+    It stays in evaluation mode: batch norms keep their statistics. What is trained on may be computed in another type,
+    `cast`; answers are in float32.
     """
+
+    cast: torch.dtype | None = None
 
     def __init__(self, backbone: Backbone, shape: tuple[int, ...], *, stage: bool = False) -> None:
         super().__init__()
@@ -51,15 +55,25 @@ class LastBlock(nn.Module):
         return maps
 
     def forward(self, rows: Tensor) -> Tensor:
-        """Run the block and average over places."""
-        return functional.adaptive_avg_pool2d(self.maps(rows), 1).flatten(1)
+        """Run the block, as it is trained, and average over places."""
+        with torch.autocast(rows.device.type, self.cast, enabled=self.cast is not None):
+            maps = self.maps(rows)
+        return functional.adaptive_avg_pool2d(maps.float(), 1).flatten(1)
 
     @torch.no_grad()
-    def run(self, rows: Tensor) -> Tensor:
-        """Give activations without gradients, a chunk at a time: from the processor, by way of the block's device."""
+    def run(self, rows: Tensor, *, as_trained: bool = False) -> Tensor:
+        """Give activations without gradients, a chunk at a time: from the processor, by way of the block's device.
+
+        In float32, or `as_trained`: what is to be compared with what training sees.
+        """
         device = next(self.parameters()).device
         chunks = torch.split(rows, CHUNK) if len(rows) else [rows]
-        return torch.cat([self(chunk.to(device)).cpu() for chunk in chunks])
+        cast = self.cast
+        self.cast = cast if as_trained else None
+        try:
+            return torch.cat([self(chunk.to(device)).cpu() for chunk in chunks])
+        finally:
+            self.cast = cast
 
 
 def fresh_copy(backbone: Backbone) -> Backbone:
@@ -69,6 +83,18 @@ def fresh_copy(backbone: Backbone) -> Backbone:
         if isinstance(module, nn.Conv2d | nn.Linear | nn.BatchNorm2d):
             module.reset_parameters()
     return network
+
+
+def fastest_type(device: str) -> torch.dtype | None:
+    """Give bfloat16 where the choice is left to the machine and it trains faster in that, else None: float32."""
+    if device != "auto":
+        return None
+    return torch.bfloat16 if precision(probe(), resolve_device(device).type) == "bfloat16" else None
+
+
+def precision_remark(cast: torch.dtype | None) -> dict[str, str]:
+    """Say for the record in which precision was trained, where it was not float32."""
+    return {} if cast is None else {"trained_in": str(cast).removeprefix("torch.")}
 
 
 @final
@@ -147,6 +173,9 @@ class BlockMethod(Descends, LargestScore):
     sees = "images"
     trains = "network"
 
+    # Whether sessions may train in a shorter type: they take hundreds of images a step.
+    trains_fast: ClassVar[bool] = False
+
     frozen: FrozenPart = state()
     block: LastBlock = state()
 
@@ -160,14 +189,20 @@ class BlockMethod(Descends, LargestScore):
         self.choose(base, task)
         self.frozen = FrozenPart(task.network, task.device)
         self.block = LastBlock(task.network, self.frozen.network.shape).requires_grad_(False)
+        self.block.cast = fastest_type(task.device) if self.trains_fast else None
+
+    def remarks(self) -> dict[str, Any]:
+        """Say in which precision was trained, where it was not float32."""
+        cast = None if self.block is None else self.block.cast
+        return {**super().remarks(), **precision_remark(cast)}
 
     def entering(self, queries: Queries) -> Tensor:
         """Give images as rows that enter the block, [n c·h·w]."""
         return self.frozen(queries.shown)
 
-    def unit_features(self, entering: Tensor) -> Tensor:
+    def unit_features(self, entering: Tensor, *, as_trained: bool = False) -> Tensor:
         """Run the block as it is now, without gradients; give its activations at unit length, [n d]."""
-        return functional.normalize(self.block.run(entering))
+        return functional.normalize(self.block.run(entering, as_trained=as_trained))
 
     def features_now(self, queries: Queries) -> Tensor:
         """Give what images come out of the block as, [n d]; until it is trained, these are the activations."""

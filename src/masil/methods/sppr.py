@@ -94,6 +94,7 @@ class Sppr(Centred, LargestScore):
         "prototype, the attention at 0. The shots of a novel class are those of its session, where the released code "
         "draws new ones in every session."
     )
+    counts = ("way", "shots", "tasks")
     keeps = Keeps.MEANS | Keeps.WEIGHTS
     published: ClassVar[Published] = {"cub200": {"refine_base": False}}
 

@@ -13,21 +13,14 @@ from torch.nn import functional
 from masil.backbones import Backbone
 from masil.collapse import class_means
 from masil.data import Images
-from masil.hardware import precision, probe, resolve_device
+from masil.hardware import resolve_device
 from masil.methods.cuts import UpToLastBlock, last_blocks, network_of_blocks
 from masil.methods.descent import Descends, take_step
 from masil.methods.method import Keeps, LargestScore, Queries, Samples, Task, state
-from masil.methods.network import CHUNK, FrozenPart, LastBlock
+from masil.methods.network import CHUNK, FrozenPart, LastBlock, fastest_type, precision_remark
 
 MOMENTUM, DECAY = 0.9, 6e-4
 HALVED = (0.4, 0.7)  # of a session's epochs, after which the rates are halved
-
-
-def fastest_type(device: str) -> torch.dtype | None:
-    """Give bfloat16 where the choice is left to the machine and it trains faster in that, else None: float32."""
-    if device != "auto":
-        return None
-    return torch.bfloat16 if precision(probe(), resolve_device(device).type) == "bfloat16" else None
 
 
 @final
@@ -151,8 +144,7 @@ class StageMethod(Descends, LargestScore):
 
     def remarks(self) -> dict[str, Any]:
         """Say in which precision was trained, where it was not float32."""
-        cast = {} if self.net.cast is None else {"trained_in": str(self.net.cast).removeprefix("torch.")}
-        return {**super().remarks(), **cast}
+        return {**super().remarks(), **precision_remark(self.net.cast)}
 
     def scores(self, queries: Queries) -> Tensor:
         """Give scaled cosines."""

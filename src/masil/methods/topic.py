@@ -103,6 +103,7 @@ class Topic(BlockMethod):
         "by test accuracy; shots are not augmented. Rows on a shared backbone see centred features and have length 16; "
         "the rate of new rows, .1 and .01 in the original, is chosen on base classes."
     )
+    counts = ("nodes",)
     keeps = Keeps.EXEMPLARS | Keeps.WEIGHTS
     tried = {"row_lr": (1.0, 0.3, 0.1)}  # noqa: RUF012
     rehearsed = {"lr": 0.0}  # noqa: RUF012
@@ -111,6 +112,8 @@ class Topic(BlockMethod):
         "miniimagenet": {"lr": 0.1, "push": 1e-5, "epochs": 100},
         "cub200": {"pull": 5e-5, "push": 1e-6, "lr": 0.01, "node_lr": 0.5, "epochs": 120},
     }
+
+    trains_fast: ClassVar[bool] = True
 
     nodes: int = 400  # in all, each with one image
     anchor: float = 350.0
@@ -151,7 +154,7 @@ class Topic(BlockMethod):
         row_lr, moves = self.value("row_lr"), self.lr > 0
         rates = [([new], row_lr), ([nodes], self.node_lr)]
         if moves:
-            x, before = self.entering(shots), self.unit_features(self.anchors)
+            x, before = self.entering(shots), self.unit_features(self.anchors, as_trained=True)
             rates.append(([*self.block.parameters()], self.lr))
 
         def loss() -> Tensor:
