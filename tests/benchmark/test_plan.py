@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 
-from masil.backbones import ActivationStore, create
+from masil.backbones import JOINT, ActivationStore, create
 from masil.benchmark import Entry, Setting, bench, left_out, run
 from masil.errors import InputError
 from masil.methods import METHODS
@@ -27,7 +27,7 @@ def test_all_leaves_out_what_cannot_be_played_and_what_is_hardly_itself(setting)
 
 
 def test_all_leaves_out_methods_of_residual_blocks_where_there_are_none(setting):
-    without = replace(setting, backbone=create("efficientnet_lite0", weights=None))
+    without = replace(setting, backbone=create(f"efficientnet_lite0{JOINT}efficientnet_lite2", weights=None))
     reasons = left_out(without, ALL)
     assert set(reasons) == OF_THEIR_OWN | {"fact", "closer"} | BLOCKS
     assert all("no residual blocks" in reasons[name] for name in BLOCKS)
@@ -35,7 +35,8 @@ def test_all_leaves_out_methods_of_residual_blocks_where_there_are_none(setting)
 
 def test_with_a_recipe_every_method_is_played_that_its_network_suits(setting):
     assert left_out(setting, ALL, TINY) == {}
-    other = replace(TINY, backbone="efficientnet_lite0", width=1.0)
+    assert left_out(setting, ALL, replace(TINY, backbone="efficientnet_lite0", width=1.0)) == {}
+    other = replace(TINY, backbone=f"efficientnet_lite0{JOINT}efficientnet_lite2", width=1.0)
     assert set(left_out(setting, ALL, other)) == {"topic", "idlvq"}  # they would train one, the others share a ResNet
 
 

@@ -3,8 +3,8 @@ from torch.nn import functional
 
 from masil.backbones import Backbone
 from masil.methods import Queries, make
+from masil.methods.cuts import Turned
 from masil.methods.episodes import EpisodeSampler
-from masil.methods.network import Turned
 
 
 def test_a_backbone_that_turns_images_is_the_backbone_on_turned_images(backbone: Backbone) -> None:

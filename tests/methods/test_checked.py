@@ -117,3 +117,18 @@ def test_wrong_names_are_answered_with_the_nearest() -> None:
         make("ranpack")
     with pytest.raises(InputError, match="Method 'teen' has no parameter 'temprature'; did you mean 'temperature'"):
         make("teen", temprature=2.0)
+
+
+COUNTS = [(name, count) for name, method in METHODS.items() for count in method.counts]
+
+
+@pytest.mark.parametrize(("name", "count"), COUNTS)
+def test_a_number_that_must_be_one_at_least_is_refused_when_a_method_is_made(name: str, count: str) -> None:
+    with pytest.raises(InputError, match=f"'{count}' of '{name}' is 0, but must be at least 1"):
+        make(name, **{count: 0})
+    assert make(name, **{count: 1}) is not None
+
+
+def test_a_transport_that_overflows_is_refused_before_any_image_is_seen() -> None:
+    with pytest.raises(InputError, match=r"smoothed by 0\.001; below 0\.03 single precision overflows"):
+        make("d-deepemd", epsilon=0.001)

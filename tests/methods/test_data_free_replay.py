@@ -69,6 +69,27 @@ def test_a_session_changes_the_last_stage_and_the_rows_alone(
     assert all(torch.equal(value, before[name]) for name, value in fixed.state_dict().items())
 
 
+def test_generated_images_are_labelled_by_the_network_before_with_classes_that_it_knew(
+    trained_images, task, trained_backbone: Backbone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    method = make("data-free-replay", rounds=1, batch=4, epochs=3, replayed=6)
+    method.fit(trained_images(range(5), 8, 1), task(5, 2, backbone=trained_backbone))
+    shots, targets, entropy_of = trained_images(range(5, 7), 5, 2), [], functional.cross_entropy
+
+    def noted(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        targets.append(labels)
+        return entropy_of(logits, labels)
+
+    monkeypatch.setattr(functional, "cross_entropy", noted)
+    method.learn(shots)
+    assert len(targets) >= 3
+    for labels in targets:
+        assert labels.dtype == torch.int64  # one class each, no shares
+        assert torch.equal(labels[:10], shots.labels)
+        assert len(labels) == 16
+        assert int(labels[10:].max()) < 5
+
+
 def test_a_student_knows_nothing_of_the_network_it_is_shaped_like(trained_backbone: Backbone) -> None:
     net = StageNetwork(trained_backbone, torch.eye(5, trained_backbone.features), 16.0, "cpu")
     student = Student(net)

@@ -56,6 +56,33 @@ def test_without_training_nothing_drifts(images, task, backbone: Backbone) -> No
     assert torch.equal(method.references[:BASE], references)
 
 
+def test_a_shift_of_all_features_is_the_shift_of_every_old_reference(images, task, backbone: Backbone) -> None:
+    method = make("idlvq", steps=0)
+    method.fit(images(range(BASE), 8, 1), task(BASE, NEW, backbone=backbone))
+    references, features, asked = method.references.clone(), method.unit_features, []
+    shift = torch.linspace(-1, 1, references.shape[1])
+
+    def shifted(entering: torch.Tensor) -> torch.Tensor:
+        asked.append(len(entering))  # shots and exemplars before the session, exemplars and shots after it
+        return features(entering) + shift * (len(asked) > 2)
+
+    method.unit_features = shifted
+    method.learn(images(range(BASE, BASE + NEW), 5, 2))
+    assert asked == [5 * NEW, BASE, BASE, 5 * NEW]
+    torch.testing.assert_close(method.references[:BASE], references + shift)
+
+
+def test_before_the_first_step_nothing_is_forgotten(images, task, backbone: Backbone, monkeypatch) -> None:
+    losses = []
+    monkeypatch.setattr(
+        "masil.methods.idlvq.Idlvq.fine_tune_steadily",
+        lambda self, learnt, loss, rows, **rest: losses.append(float(loss(torch.arange(rows)).detach())),
+    )
+    for forgetting in (0.0, 1.0):
+        learnt(images, task(BASE, NEW, backbone=backbone), forgetting=forgetting)
+    assert losses[1] == pytest.approx(losses[0], abs=1e-5)
+
+
 def test_the_forgetting_term_holds_the_exemplars(images, task, backbone: Backbone) -> None:
     drifts = []
     for forgetting in (0.0, 100.0):

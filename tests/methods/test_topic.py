@@ -1,11 +1,12 @@
 import math
 
+import pytest
 import torch
 from torch.nn import functional
 
 from masil.backbones import Backbone
 from masil.methods import make
-from masil.methods.topic import LIFETIME, RATE, REACH, NeuralGas, TopicLoss, lacking_margin, node_images
+from masil.methods.topic import LIFETIME, RATE, REACH, NeuralGas, TopicLoss, decay_at, lacking_margin, node_images
 
 BASE, NEW = 5, 2
 
@@ -45,6 +46,20 @@ def test_links_join_what_is_near_and_are_cut_when_old() -> None:
     assert gas.ages.tolist() == [[-1, 0, -1], [0, -1, -1], [-1, -1, -1]]
 
 
+def test_added_nodes_are_linked_with_none_and_leave_the_others_as_they_are() -> None:
+    gas = NeuralGas(torch.tensor([[0.0], [1.0]]), torch.tensor([[-1, 3], [3, -1]]))
+    gas.add(torch.tensor([[5.0]]))
+    assert gas.nodes.tolist() == [[0.0], [1.0], [5.0]]
+    assert gas.ages.tolist() == [[-1, 3, -1], [3, -1, -1], [-1, -1, -1]]
+    assert gas.near(torch.tensor([4.0])).tolist() == [2]
+
+
+@pytest.mark.parametrize(("epochs", "published"), [(70, 60), (100, 90), (120, 110)])
+def test_rates_fall_when_the_released_scripts_say(epochs: int, published: int) -> None:
+    assert decay_at(epochs) == published
+    assert 0 < decay_at(7) < 7
+
+
 def test_a_node_shows_the_nearest_image_of_the_class_it_wins_most_of() -> None:
     rows = torch.tensor([[0.0], [0.4], [0.5], [9.0], [30.0]])
     chosen = node_images(torch.tensor([[0.1], [9.1], [100.0]]), rows, torch.tensor([7, 1, 1, 3, 3]))
@@ -71,15 +86,35 @@ def test_a_session_moves_the_last_block_alone_and_anchors_hold_it(
     for anchor in (0.0, 350.0):
         method = make("topic", anchor=anchor, epochs=10, lr=1e-3)
         method.fit(images(range(BASE), 8, 1), task(BASE, NEW, backbone=backbone))
-        rows, anchors = method.rows.clone(), method.anchors.clone()
+        rows, anchors, nodes = method.rows.clone(), method.anchors.clone(), len(method.gas.nodes)
         before = method.unit_features(anchors)
         with weights_move(method.block):
             method.learn(images(range(BASE, BASE + NEW), 5, 2))
         assert torch.equal(method.rows[:BASE], rows)
         assert torch.equal(method.anchors, anchors)
         assert len(method.rows) == BASE + NEW
+        assert len(method.gas.nodes) == nodes + NEW  # one of each new class
         moved[anchor] = float((method.unit_features(anchors) - before).norm())
     assert 0 < moved[350.0] < moved[0.0]
+
+
+def test_anchors_ask_for_nothing_at_first_and_for_something_once_the_block_has_moved(
+    images, task, backbone: Backbone
+) -> None:
+    method = make("topic", row_lr=0.1)
+    method.fit(images(range(BASE), 8, 1), task(BASE, NEW, backbone=backbone))
+    before = method.unit_features(method.anchors)
+    weights = [*method.block.requires_grad_(True).parameters()]
+    loss = method.change_of_anchors(before)
+    slopes = torch.autograd.grad(loss, weights)
+    # Features are compared as they come out of the same block, run whole and in chunks: a rounding apart.
+    assert float(loss.detach()) < 1e-10
+    with torch.no_grad():
+        method.block.block.conv2.weight.mul_(0.5)
+    moved = method.change_of_anchors(before)
+    assert float(moved.detach()) > 1e-6
+    steeper = torch.autograd.grad(moved, weights)
+    assert max(float(slope.abs().max()) for slope in slopes) < 1e-2 * max(float(s.abs().max()) for s in steeper)
 
 
 def test_how_much_of_a_session_is_learnt_depends_on_the_rate_of_new_rows(images, task, backbone: Backbone) -> None:

@@ -135,6 +135,17 @@ class ConvNet(Backbone):
     def build(self, plan: Any) -> int:
         """Make the layers, and give the number of features that come out."""
 
+    @abstractmethod
+    def stem(self, x: Tensor) -> Tensor:
+        """Run what comes before the blocks."""
+
+    @abstractmethod
+    def sections(self) -> list[list[nn.Module]]:
+        """Give the blocks of every stage; one after another, behind the stem, they give the last feature map.
+
+        The blocks of a stage have maps of one size. Layers behind the last block are counted with it.
+        """
+
     def scaled(self, channels: int, wider: float = 1.0) -> int:
         """Give `width` times `wider` times as many channels, in steps of eight."""
         if self.width <= 0:

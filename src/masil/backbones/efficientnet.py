@@ -94,6 +94,19 @@ class InvertedBottleneck(nn.Module):
 
 
 @final
+class Head(nn.Module):
+    """The 1 × 1 convolution behind the last bottleneck, with its norm and ReLU6."""
+
+    def __init__(self, conv: nn.Conv2d, norm: nn.BatchNorm2d) -> None:
+        super().__init__()
+        self.conv, self.norm = conv, norm
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map [n fan_in h w] to [n 1280 h w], in [0, 6]."""
+        return functional.relu6(self.norm(self.conv(x)))
+
+
+@final
 class EfficientNetLite(ConvNet):
     """EfficientNet-Lite0, 1 or 2; its last operation is a ReLU6, so its activations lie in [0, 6] as they are."""
 
@@ -114,9 +127,23 @@ class EfficientNetLite(ConvNet):
         self.bn1 = _norm(HEAD)
         return HEAD
 
+    def stem(self, x: Tensor) -> Tensor:
+        """Run the first convolution."""
+        return functional.relu6(self.bn0(self.conv_stem(x)))
+
+    def sections(self) -> list[list[nn.Module]]:
+        """Give the bottlenecks by the size of their maps; the head is part of the last."""
+        sections: list[list[nn.Module]] = [[]]
+        for block in self.blocks:
+            if block.depthwise_conv.stride[0] > 1:  # type: ignore[index]
+                sections.append([])
+            sections[-1].append(block)
+        sections[-1][-1] = nn.Sequential(sections[-1][-1], Head(self.conv_head, self.bn1))
+        return sections
+
     def maps(self, x: Tensor) -> Tensor:
         """Give the head's feature map: input size / 32, rounded up."""
-        x = functional.relu6(self.bn0(self.conv_stem(x)))
+        x = self.stem(x)
         for block in self.blocks:
             x = block(x)
         return functional.relu6(self.bn1(self.conv_head(x)))

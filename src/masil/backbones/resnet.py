@@ -90,6 +90,14 @@ class _Staged(ConvNet):
         for name, stage in zip(self.stages, stages, strict=True):
             self.add_module(name, stage)
 
+    def stem(self, x: Tensor) -> Tensor:
+        """Give pixels as they are."""
+        return x
+
+    def sections(self) -> list[list[nn.Module]]:
+        """Give the blocks of every stage."""
+        return [list(self.get_submodule(stage).children()) for stage in self.stages]
+
     def maps(self, x: Tensor) -> Tensor:
         """Give the last stage's feature map."""
         for stage in self.stages:
@@ -121,9 +129,13 @@ class ResNet(_Staged):
         self.add_stages(stages)
         return channels[-1]
 
+    def stem(self, x: Tensor) -> Tensor:
+        """Run the first convolution."""
+        return self.maxpool(torch.relu(self.bn1(self.conv1(x))))  # type: ignore[no-any-return]
+
     def maps(self, x: Tensor) -> Tensor:
         """Give the last stage's feature map: input size / 8 (CIFAR stem), / 32 (ImageNet stem) or / 4 (ResNet-20)."""
-        return super().maps(self.maxpool(torch.relu(self.bn1(self.conv1(x)))))
+        return super().maps(self.stem(x))
 
 
 @final

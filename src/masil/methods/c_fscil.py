@@ -53,6 +53,7 @@ class CFscil(Descends, LargestScore):
     vectors: Tensor = state()  # p [k 512]
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.mode not in ALIGNING:
             raise InputError(f"C-FSCIL has the modes 1, 2 and 3; there is no mode {self.mode}.")
 

@@ -17,9 +17,9 @@ from masil.backbones import ActivationStore
 from masil.collapse import class_means
 from masil.hardware import resolve_device
 from masil.methods.attention import AttendedMeans, Calibration
+from masil.methods.cuts import Turned
 from masil.methods.episodes import EpisodeSampler
 from masil.methods.method import Samples, Task
-from masil.methods.network import Turned
 from masil.protocol import first_of_each
 from masil.training import minimise_by_sgd
 

@@ -73,8 +73,8 @@ class Checked:
     def _check_images(self, queries: Queries) -> None:
         if self.method.sees == "images" and queries.images is None:
             raise InputError(
-                f"'{self.method.name}' trains on images or crops of them, but was given stored activations alone, of "
-                "which nothing can be cropped; give it a data set whose images can be read."
+                f"'{self.method.name}' trains on images, on crops or on maps of them, but was given stored activations "
+                "alone, of which there are none; give it a data set whose images can be read."
             )
 
 

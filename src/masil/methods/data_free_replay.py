@@ -51,11 +51,13 @@ class Student(nn.Module):
         super().__init__()
         self.backbone = fresh_copy(net.lower.whole)
         self.rows = nn.Parameter(torch.randn_like(net.rows))
-        self.scale = net.scale
+        self.scale, self.casting = net.scale, net.casting
 
     def forward(self, pixels: Tensor) -> Tensor:
         """Give logits."""
-        cosines = functional.normalize(self.backbone(pixels)) @ functional.normalize(self.rows).T
+        with self.casting():
+            activations = self.backbone(pixels).float()
+        cosines = functional.normalize(activations) @ functional.normalize(self.rows).T
         return self.scale * cosines
 
 
@@ -75,6 +77,7 @@ class DataFreeReplay(StageMethod):
         "The original trains a new generator after every session, in 7,500 rounds of 512 images; here one is trained, "
         "after the base session, in 60 rounds of 64. Cosines keep their scale in sessions, where the original drops it."
     )
+    counts = ("batch",)
     keeps = Keeps.WEIGHTS | Keeps.GENERATOR
 
     rounds: int = 60
@@ -101,8 +104,8 @@ class DataFreeReplay(StageMethod):
         before, entering, labels = net.snapshot(), net.entering(shots.shown), shots.labels.to(net.device)
 
         def loss() -> Tensor:
-            with torch.no_grad():
-                made = net.lower(self.maker.make(self.replayed, self.generator))
+            with torch.no_grad(), net.casting():
+                made = net.lower(self.maker.make(self.replayed, self.generator)).float()
                 guesses = before.logits(made).argmax(1)
             return functional.cross_entropy(net.logits(torch.cat([entering, made])), torch.cat([labels, guesses]))
 

@@ -11,8 +11,9 @@ from torch.nn import functional
 from masil.collapse import class_means
 from masil.errors import InputError
 from masil.hardware import resolve_device
+from masil.methods.cuts import LastMaps
 from masil.methods.method import LargestScore, Queries, Samples, Task, state
-from masil.methods.network import FrozenPart, LastMaps
+from masil.methods.network import FrozenPart
 
 BASE_WEIGHT = 1e-3  # of a place that has nothing in common with the other side
 PAIRS = 2**14  # image and class pairs compared at a time
@@ -40,6 +41,7 @@ class DeepEmd(LargestScore):
         "figures are below D-Cosine's; here, on base classes of characters that play novel, the two are within a point "
         "with maps of 1, 2 and 3 places a side, so places explain nothing. Why theirs is lower is not known."
     )
+    counts = ("side", "rounds")
     sees = "images"
 
     side: int = 3
@@ -48,6 +50,10 @@ class DeepEmd(LargestScore):
     maps: FrozenPart = state()
     device: torch.device = state()
     prototypes: Tensor = state()  # [k m d], m places
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_smoothing(self.epsilon)
 
     def fit(self, base: Samples, task: Task) -> None:
         """Average the maps of each base class."""
@@ -88,6 +94,12 @@ def transport_scores(images: Tensor, classes: Tensor, *, epsilon: float = 0.05, 
     return (similarity * plans).sum((-2, -1)) / images.shape[1]
 
 
+def check_smoothing(epsilon: float) -> None:
+    """Refuse what single precision cannot hold."""
+    if epsilon < SMALLEST:
+        raise InputError(f"The transport is smoothed by {epsilon:g}; below {SMALLEST:g} single precision overflows.")
+
+
 def transport_plans(costs: Tensor, rows: Tensor, columns: Tensor, *, epsilon: float = 0.05, rounds: int = 50) -> Tensor:
     """Solve optimal transport between small sets, many pairs at once, by Sinkhorn's iteration (Cuturi 2013).
 
@@ -97,8 +109,7 @@ def transport_plans(costs: Tensor, rows: Tensor, columns: Tensor, *, epsilon: fl
     round column sums are met exactly; row sums follow as the iteration converges. ⟨costs, F⟩ then exceeds the cheapest
     transport by at most ε times the mass times log(min(r, c)).
     """
-    if epsilon < SMALLEST:
-        raise InputError(f"The transport is smoothed by {epsilon:g}; below {SMALLEST:g} single precision overflows.")
+    check_smoothing(epsilon)
     kernel = torch.exp(-costs / epsilon)
     u, v = torch.ones_like(rows), torch.ones_like(columns)
     for _ in range(rounds):

@@ -58,6 +58,7 @@ class DeepInv(StageMethod):
         "Images are made in 100 rounds, not 2,000, and statistics are compared relative to their size."
     )
 
+    counts = ("each", "rounds")
     each: int = 4
     rounds: int = 100
     distilled: float = 1.0  # weight μ of both distillations

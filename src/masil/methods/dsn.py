@@ -74,6 +74,7 @@ class Dsn(LargestScore):
         "Covariances are kept to a limited rank. The last epoch counts, where the original keeps the best on test data."
     )
     trains = "head"
+    counts = ("rank", "batch")
     keeps = Keeps.MEANS | Keeps.COVARIANCE | Keeps.WEIGHTS
     published: ClassVar[Published] = {
         "miniimagenet": {"epochs": 50, "samples": 4},

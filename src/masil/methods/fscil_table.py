@@ -38,6 +38,7 @@ class InTables(BlockMethod):
         "cub200": {"lr": 0.01, "steps": 100},
         "miniimagenet": {"steps": 100},
     }
+    trains_fast: ClassVar[bool] = True
     fixed_rows: ClassVar[bool] = False  # whether the weights of old classes stay as they are
 
     base_exemplars: int = 400
@@ -66,7 +67,7 @@ class InTables(BlockMethod):
     def learn(self, shots: Samples) -> None:
         """Train on the shots, the rate falling to a tenth for the last seventh of the steps."""
         x, labels, old = self.entering(shots), shots.labels, self.rows.clone()
-        before = self.unit_features(self.kept)
+        before = self.unit_features(self.kept, as_trained=True)
         fresh = SPREAD * torch.randn(shots.classes - len(old), old.shape[1], generator=self.generator)
         rows = [fresh] if self.fixed_rows else [old.clone(), fresh]
 
@@ -88,7 +89,7 @@ class InTables(BlockMethod):
 
     def scores(self, queries: Queries) -> Tensor:
         """Give the products with the classifier, of what is asked run through the block as it is now."""
-        return self.unit_features(self.entering(queries)) @ self.rows.T
+        return functional.normalize(self.features_now(queries)) @ self.rows.T
 
 
 @final

@@ -96,7 +96,7 @@ class Idlvq(BlockMethod):
 
     def scores(self, queries: Queries) -> Tensor:
         """Give minus the squared distance to each reference."""
-        return -squared_distances(self.unit_features(self.entering(queries)), self.references)
+        return -squared_distances(functional.normalize(self.features_now(queries)), self.references)
 
     def _keep(self, samples: Samples, unit: Tensor, known: int) -> None:
         """Keep of each new class the image nearest to its reference."""

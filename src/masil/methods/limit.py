@@ -72,6 +72,7 @@ class Limit(AttendedMeans):
         "repeats one session and calibrates the image 32 times. Attention begins as the identity, values and output "
         "in one matrix, no dropout. On a shared backbone the attention alone is trained (head only)."
     )
+    counts = ("shots",)
     head_only = True
     published: ClassVar[Published] = {
         "miniimagenet": {"scale": 2.0, "raw_query": True},

@@ -53,6 +53,7 @@ class MetaFscil(BlockMethod, NearestVector):
         "There is no code of the authors. The last block is learnt, not the whole network; the gate is a layer on the "
         "pooled features, not a second network; gradients are of first order, in 30 sequences. New rows begin at means."
     )
+    counts = ("asked",)
     keeps = Keeps.WEIGHTS
 
     sequences: int = 30
@@ -121,9 +122,11 @@ class MetaFscil(BlockMethod, NearestVector):
         gated: Tensor = self.gate(functional_call(self.block, weights, (x,)))
         return gated
 
+    @torch.no_grad()
     def embed(self, queries: Queries) -> Tensor:
         """Give gated features."""
-        return self._embed(self.entering(queries))
+        gated: Tensor = self.gate(self.features_now(queries))
+        return gated
 
     def _weights(self) -> Weights:
         return {name: weight.detach() for name, weight in self.block.named_parameters()}

@@ -145,10 +145,16 @@ class Method(ABC):
     keeps: ClassVar[Keeps] = Keeps.MEANS
     needs_total: ClassVar[bool] = False  # must know in advance how many classes will ever come
     needs_own_base: ClassVar[bool] = False  # it is its base session: of a shared backbone it would make nothing new
+    counts: ClassVar[tuple[str, ...]] = ()  # parameters that must be at least 1
     on_shared: ClassVar[str] = ""  # what of it is left on a shared backbone, where 'all' leaves it out
     chooses: ClassVar[bool] = False  # whether it chooses parameters on base classes that play novel
     head_only: ClassVar[bool] = False  # whether on a shared backbone it trains what stands on that alone
     published: ClassVar[Published] = {}  # parameters that its authors give for a data set
+
+    def __post_init__(self) -> None:
+        for name in self.counts:
+            if getattr(self, name) < 1:
+                raise InputError(f"'{name}' of '{self.name}' is {getattr(self, name):g}, but must be at least 1.")
 
     @classmethod
     def accepts(cls) -> frozenset[str]:

@@ -1,6 +1,5 @@
 """Our reading of MgSvF: a slow and a fast feature space, the fast one held by frequency (Zhao et al. 2021)."""
 
-import copy
 from dataclasses import dataclass
 from typing import final
 
@@ -11,13 +10,13 @@ from torch.nn import functional
 from masil.collapse import class_means
 from masil.hardware import resolve_device
 from masil.methods.method import Keeps, Queries, Samples, Task, state
-from masil.methods.network import BlockMethod, LastBlock
+from masil.methods.network import BlockMethod
 
 
 @final
 @dataclass(kw_only=True)
 class MgSvF(BlockMethod):
-    """Keep one copy of the network as it was, tune another on the shots, and compare in both spaces at once.
+    """Keep the network as it was, tune a copy of its last block on the shots, and compare in both spaces at once.
 
     A session lowers the cross-entropy of scaled cosines to class means in the fast space, and
     λ Σ_q γ_q ‖D_q (m − m⁰)‖²: m are the fast feature maps, m⁰ those before the session, D_q the q-th group of their
@@ -34,6 +33,7 @@ class MgSvF(BlockMethod):
         "No code is public and the constants are not known; a metric loss is read as cosines to class means, the fast "
         "network's last block is tuned, the slow one is fixed, and frequencies are those over the places of a map."
     )
+    counts = ("groups",)
     keeps = Keeps.MEANS | Keeps.WEIGHTS
 
     share: float = 0.5  # r, of the fast space
@@ -44,14 +44,13 @@ class MgSvF(BlockMethod):
     epochs: int = 20
     lr: float = 1e-3
     device: torch.device = state()
-    slow: LastBlock = state()  # the block of the slow space; `block` is that of the fast one
     means: Tensor = state()  # [k 2d]
 
     def fit(self, base: Samples, task: Task) -> None:
         """Let both spaces be that of the backbone, and average each class in them."""
         self.take_network(base, task)
         self.device = resolve_device(task.device)
-        self.slow, self.block = self.block.to(self.device), copy.deepcopy(self.block)
+        self.block = self.block.to(self.device)
         unit = functional.normalize(base.activations.float())
         self.means = class_means(torch.cat([unit, self.share * unit], 1), base.labels)
 
@@ -79,8 +78,7 @@ class MgSvF(BlockMethod):
 
     def embed(self, queries: Queries) -> Tensor:
         """Give [slow; r · fast], each part at unit length, [n 2d]."""
-        entering = self.entering(queries)
-        slow, fast = (functional.normalize(block.run(entering)) for block in (self.slow, self.block))
+        slow, fast = (functional.normalize(part) for part in (queries.activations.float(), self.features_now(queries)))
         return torch.cat([slow, self.share * fast], 1)
 
 

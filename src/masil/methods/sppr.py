@@ -89,10 +89,12 @@ class Sppr(Centred, LargestScore):
     title = "SPPR (head only)"
     citation = "Zhu et al., Self-Promoted Prototype Refinement for Few-Shot Class-Incremental Learning, CVPR 2021"
     differs = (
-        "The original trains its backbone in the same steps, with dropout. Here prototypes start at class means, the "
-        "relation at the difference of image and prototype, the attention at 0. The shots of a novel class are those "
-        "of its session, where the released code draws new ones in every session."
+        "The original trains its backbone in the same steps, in 56 epochs or more, with dropout and without momentum; "
+        "here there are 20 with. Prototypes start at class means, the relation at the difference of image and "
+        "prototype, the attention at 0. The shots of a novel class are those of its session, where the released code "
+        "draws new ones in every session."
     )
+    counts = ("way", "shots", "tasks")
     keeps = Keeps.MEANS | Keeps.WEIGHTS
     published: ClassVar[Published] = {"cub200": {"refine_base": False}}
 

@@ -4,7 +4,7 @@ import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Self, final
+from typing import Any, Self, final
 
 import torch
 from torch import Tensor, nn
@@ -14,9 +14,10 @@ from masil.backbones import Backbone
 from masil.collapse import class_means
 from masil.data import Images
 from masil.hardware import resolve_device
+from masil.methods.cuts import UpToLastBlock, last_blocks, network_of_blocks
 from masil.methods.descent import Descends, take_step
 from masil.methods.method import Keeps, LargestScore, Queries, Samples, Task, state
-from masil.methods.network import CHUNK, FrozenPart, LastBlock, UpToLastBlock, last_stage
+from masil.methods.network import CHUNK, FrozenPart, LastBlock, fastest_type, precision_remark
 
 MOMENTUM, DECAY = 0.9, 6e-4
 HALVED = (0.4, 0.7)  # of a session's epochs, after which the rates are halved
@@ -29,8 +30,11 @@ class StageNetwork:
     Images of the data set are run up to that stage once and stored. Images that are made here run through all of it.
     """
 
-    def __init__(self, backbone: Backbone, rows: Tensor, scale: float, device: str) -> None:
+    def __init__(
+        self, backbone: Backbone, rows: Tensor, scale: float, device: str, cast: torch.dtype | None = None
+    ) -> None:
         self.device = resolve_device(device)
+        self.cast = cast  # the type that convolutions compute in while something is trained; None for float32
         self.frozen = FrozenPart(backbone, device, cut=partial(UpToLastBlock, stage=True))
         self.lower = copy.deepcopy(self.frozen.network).to(self.device)
         self.stage = LastBlock(backbone, self.frozen.network.shape, stage=True).to(self.device).requires_grad_(False)
@@ -39,11 +43,19 @@ class StageNetwork:
 
     def __call__(self, pixels: Tensor) -> Tensor:
         """Give the logits [n k] of normalised pixels [n 3 h w] of any size."""
-        return self._cosines(self.stage.block(self.lower.maps(pixels)).mean((2, 3)))
+        with self.casting():
+            maps = self.stage.block(self.lower.maps(pixels))
+        return self._cosines(maps.float().mean((2, 3)))
 
     def logits(self, entering: Tensor) -> Tensor:
         """Give the logits [n k] of rows that enter the last stage."""
-        return self._cosines(self.stage(entering))
+        with self.casting():
+            maps = self.stage.maps(entering)
+        return self._cosines(maps.float().mean((2, 3)))
+
+    def casting(self) -> torch.autocast:
+        """Let convolutions compute in the type chosen."""
+        return torch.autocast(self.device.type, self.cast, enabled=self.cast is not None)
 
     def _cosines(self, activations: Tensor) -> Tensor:
         return self.scale * functional.normalize(activations) @ functional.normalize(self.rows).T
@@ -53,15 +65,17 @@ class StageNetwork:
         return self.frozen(images).to(self.device)
 
     @torch.no_grad()
-    def scores(self, images: Images) -> Tensor:
-        """Give the logits [n k] of images, a chunk at a time."""
-        rows = self.frozen(images)
+    def scores(self, queries: Queries) -> Tensor:
+        """Give the logits [n k] of images, a chunk at a time; until the stage is trained, by their activations."""
+        if self.stage.equals(self.frozen.network.whole, stage=True):
+            return self._cosines(queries.activations.float().to(self.device)).cpu()
+        rows = self.frozen(queries.shown)
         chunks = torch.split(rows, CHUNK) if len(rows) else [rows]
-        return torch.cat([self.logits(chunk.to(self.device)).cpu() for chunk in chunks])
+        return torch.cat([self._cosines(self.stage(chunk.to(self.device))).cpu() for chunk in chunks])
 
     def batch_norms(self) -> Iterator[nn.BatchNorm2d]:
         """Yield every batch norm that an image passes."""
-        unused = set(last_stage(self.lower.whole).modules())
+        unused = set(nn.ModuleList(last_blocks(self.lower.whole, stage=True)).modules())
         for module in (*self.lower.modules(), *self.stage.modules()):
             if isinstance(module, nn.BatchNorm2d) and module not in unused:
                 yield module
@@ -90,7 +104,7 @@ class StageMethod(Descends, LargestScore):
     def check_task(self, task: Task) -> None:
         """Refuse a backbone without residual blocks, too."""
         super().check_task(task)
-        last_stage(task.network)
+        network_of_blocks(task.network)
 
     def fit(self, base: Samples, task: Task) -> None:
         """Take the network, with the rows that its base session learnt or else the class means."""
@@ -99,7 +113,7 @@ class StageMethod(Descends, LargestScore):
         learnt = task.trained
         if learnt and learnt.recipe.method is None and learnt.projection is None and learnt.frame is None:
             rows = learnt.class_vectors.float().clone()
-        self.net = StageNetwork(task.network, rows, self.scale, task.device)
+        self.net = StageNetwork(task.network, rows, self.scale, task.device, fastest_type(task.device))
 
     def train_session(self, shots: Samples, loss: Callable[[], Tensor]) -> None:
         """Append rows for the new classes, drawn from ±1/√d, and lower `loss` of all logits, one step an epoch.
@@ -128,6 +142,10 @@ class StageMethod(Descends, LargestScore):
         net.rows = torch.cat([old, added]).detach()
         net.stage.requires_grad_(False)
 
+    def remarks(self) -> dict[str, Any]:
+        """Say in which precision was trained, where it was not float32."""
+        return {**super().remarks(), **precision_remark(self.net.cast)}
+
     def scores(self, queries: Queries) -> Tensor:
         """Give scaled cosines."""
-        return self.net.scores(queries.shown)
+        return self.net.scores(queries)

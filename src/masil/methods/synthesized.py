@@ -107,6 +107,7 @@ class SynthesizedFeatures(Descends, Centred, NearestVector):
         "method is not told, are replaced by the principal components of class means: the semantic side is gone."
     )
     trains = "head"
+    counts = ("codes", "synthesized")
     keeps = Keeps.MEANS | Keeps.GENERATOR | Keeps.WEIGHTS
 
     subspaces: int = 3
@@ -126,6 +127,7 @@ class SynthesizedFeatures(Descends, Centred, NearestVector):
     shifts: Tensor = state()  # [k d], what is added to decoded features of a class: 0 for base classes
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.subspaces < 1 or self.rank < 1:
             raise InputError(f"There are {self.subspaces} subspaces of rank {self.rank}, but both must be at least 1.")
 
