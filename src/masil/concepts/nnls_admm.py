@@ -9,6 +9,8 @@ from masil.errors import InputError
 
 RELAXATION = 1.8  # over-relaxation α: 1 is plain ADMM, 2 is Peaceman–Rachford
 CHECK_EVERY = 8  # a check costs about two steps
+REHEARSALS, REHEARSAL_STEPS = 3, 24  # at most, the steps in each
+REHEARSED = 0.7  # of the rows of a rehearsal: what is open then goes on in a smaller batch
 BALANCE = 3.0  # ρ moves when the median primal and dual residuals differ by more than this factor
 RHO_RANGE = (1e-3, 1e3)
 BALANCED_ROWS = 256  # that decide how ρ moves
@@ -60,8 +62,14 @@ class Iterates:
     """Where ADMM left each row."""
 
     state: Tensor  # [n v], t = z + u
+    gradient: Tensor  # [n v], pC − f at p = max(t, 0)
     residual: Tensor  # [n], as `kkt_residual` of max(t, 0)
     iterations: Tensor  # int64 [n]
+
+    def put(self, rows: Tensor, state: Tensor, gradient: Tensor, residual: Tensor, taken: int) -> None:
+        """Say where some rows are now."""
+        self.state[rows], self.gradient[rows], self.residual[rows] = state, gradient, residual
+        self.iterations[rows] = taken
 
 
 def kkt_residual(coefficients: Tensor, gradient: Tensor, cross: Tensor) -> Tensor:
@@ -72,44 +80,91 @@ def kkt_residual(coefficients: Tensor, gradient: Tensor, cross: Tensor) -> Tenso
 
 
 def admm(
-    splitting: Splitting, cross: Tensor, state: Tensor, tolerance: float, limit: int, *, warm: bool = True
+    splitting: Splitting,
+    cross: Tensor,
+    state: Tensor | None,
+    tolerance: float,
+    limit: int,
+    *,
+    first: int = CHECK_EVERY,
 ) -> Iterates:
     """Iterate every row until its KKT residual is within `tolerance`; rows that are there leave the batch.
 
-    A start that is not warm is not checked, as long as there are steps to take.
+    Args:
+        splitting: the operators, whose ρ is moved.
+        cross: f [n v].
+        state: t [n v] to start from, which is checked before the first step; None for a cold start, which is not, as
+            long as there are steps to take.
+        tolerance: of the KKT residual.
+        limit: of the steps.
+        first: steps before the first check; others follow every CHECK_EVERY steps.
+
     """
-    final = torch.empty_like(state)
-    residual = torch.empty_like(cross[:, 0])
-    iterations = torch.zeros(len(cross), dtype=torch.int64, device=cross.device)
-    rows = torch.arange(len(cross), device=cross.device)
-    for step in range(0 if warm or limit < CHECK_EVERY else CHECK_EVERY, limit + 1, CHECK_EVERY):
+    n, cold, first = len(cross), state is None, min(first, CHECK_EVERY * (limit // CHECK_EVERY))
+    offset = splitting.cold(cross) if state is None else None
+    state = offset if state is None else state
+    rows: Tensor | None = None  # those in the batch; None as long as all are
+    taken, step = 0, first if cold else 0
+    while True:
         if step:
-            state, previous = _advance(splitting, cross, state)
+            offset = splitting.cold(cross) if offset is None else offset
+            state, previous = _advance(splitting, offset, state, step - taken)
         p = state.clamp_min(0)
-        found = kkt_residual(p, torch.addmm(cross, p, splitting.gram, beta=-1), cross)
-        residual[rows], iterations[rows] = found, step
-        open_ = ~(found <= tolerance)
+        gradient = torch.addmm(cross, p, splitting.gram, beta=-1)
+        residual = kkt_residual(p, gradient, cross)
+        open_ = ~(residual <= tolerance)
         left = int(open_.sum())
-        if left == 0 or step + CHECK_EVERY > limit:
-            break
-        if step:
+        taken, step = step, step + (CHECK_EVERY if step else first)
+        ends = left == 0 or not taken < step <= limit
+        leaving = left <= 0.75 * len(cross)
+        if (ends or leaving) and rows is None:
+            steps = torch.full((n,), taken, dtype=torch.int64, device=cross.device)
+            found = Iterates(state, gradient, residual, steps)
+        elif ends or leaving:
+            found.put(rows, state, gradient, residual, taken)
+        if ends:
+            return found
+        if taken:
+            rho = splitting.rho
             state = _balance(splitting, previous, state, open_.nonzero()[:BALANCED_ROWS, 0])
-        if left <= 0.75 * len(rows):
-            final[rows[~open_]] = state[~open_]
-            rows, cross, state = rows[open_], cross[open_], state[open_]
-    final[rows] = state
-    return Iterates(final, residual, iterations)
+            offset = offset if splitting.rho == rho else None
+        if leaving:
+            rows = open_.nonzero()[:, 0] if rows is None else rows[open_]
+            cross, state, offset = cross[open_], state[open_], None
 
 
-def _advance(splitting: Splitting, cross: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-    """Take CHECK_EVERY steps; give the last state and the one before it."""
-    offset = cross @ splitting.offset
-    state, previous, magnitude = state.clone(), torch.empty_like(state), torch.empty_like(state)
-    for step in range(CHECK_EVERY):
-        if step == CHECK_EVERY - 1:
-            previous.copy_(state)
+def rehearse(splitting: Splitting, cross: Tensor, tolerance: float, limit: int) -> int:
+    """Solve a few rows from a cold start: leave ρ where it suits them, and say after how many steps to check the rest.
+
+    That is when most of these are there, so that no check comes before, and only a few rows have to go on after it.
+    """
+    every = CHECK_EVERY // 2
+    for _ in range(REHEARSALS):
+        rho, offset = splitting.rho, splitting.cold(cross)
+        state = offset
+        for step in range(every, min(limit, REHEARSAL_STEPS) + 1, every):
+            state, previous = _advance(splitting, offset, state, every)
+            p = state.clamp_min(0)
+            there = kkt_residual(p, torch.addmm(cross, p, splitting.gram, beta=-1), cross) <= tolerance
+            if int(there.sum()) >= REHEARSED * len(cross):
+                return step
+            if step == CHECK_EVERY:
+                _balance(splitting, previous, state, (~there).nonzero()[:BALANCED_ROWS, 0])
+                if splitting.rho != rho:
+                    break
+        else:
+            break
+    return CHECK_EVERY
+
+
+def _advance(splitting: Splitting, offset: Tensor, state: Tensor, steps: int) -> tuple[Tensor, Tensor]:
+    """Take some steps from a state that is left as it is; give the last state and the one before it."""
+    magnitude, previous = torch.empty_like(state), state
+    for step in range(steps):
         torch.abs(state, out=magnitude)
-        torch.add(offset, state, alpha=1 - RELAXATION / 2, out=state)
+        previous = state
+        in_place = state if 0 < step < steps - 1 else None
+        state = torch.add(offset, state, alpha=1 - RELAXATION / 2, out=in_place)
         state.addmm_(magnitude, splitting.kernel)
     return state, previous
 
@@ -127,6 +182,6 @@ def _balance(splitting: Splitting, previous: Tensor, state: Tensor, rows: Tensor
     rho = min(max(splitting.rho * min(max(ratio**0.5, 0.25), 4.0), RHO_RANGE[0]), RHO_RANGE[1])
     if rho == splitting.rho:
         return state
-    state = torch.where(state > 0, state, state * (splitting.rho / rho))
+    state = torch.add(state.clamp_min(0), state.clamp_max(0), alpha=splitting.rho / rho)
     splitting.set_rho(rho)
     return state

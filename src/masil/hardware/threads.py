@@ -46,6 +46,17 @@ def one_thread(short: bool = True) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+def even_parts(n: int, most: int, fewest: int) -> list[slice]:
+    """Cut n rows into equal parts of at most `most`, a multiple of four of them where that leaves `fewest` to each.
+
+    Two or four threads then have as much to do, whoever takes which part. The cut does not depend on the machine.
+    """
+    count = -(-n // most)
+    while count % 4 and n >= (count + 1) * fewest:
+        count += 1
+    return [slice(part * n // count, (part + 1) * n // count) for part in range(count)]
+
+
 def share_out(work: Callable[[Part], Done], parts: Sequence[Part], threads: int) -> list[Done]:
     """Do independent parts of some work on so many threads, each part on one of them; no gradients are recorded."""
     import torch
