@@ -68,7 +68,8 @@ class Coordinates(Update):
             rows = slice(start, min(start + PANEL, v))
             together = weights[rows].clone()
             together[:, rows].triu_()
-            inner = [(y, before, row[start : start + j]) for j, (row, (y, before)) in enumerate(zip(weights[rows], turns))]
+            own = zip(turns, weights[rows], strict=False)  # the last panel may have fewer concepts
+            inner = [(y, before, row[start : start + j]) for j, ((y, before), row) in enumerate(own)]
             panels.append((X[rows], target[rows], together, fresh[: len(inner)], inner))
         for _ in range(steps):
             for x, goal, together, new, inner in panels:

@@ -18,14 +18,14 @@ from masil.concepts.nnls_admm import CHECK_EVERY, Splitting, admm, rehearse
 from masil.concepts.nnls_gradient import solve_differentiably, unit_rows
 from masil.concepts.nnls_pivot import pivot
 from masil.errors import InputError, lookup
-from masil.hardware import even_parts, one_thread, share_out
+from masil.hardware import even_length, one_thread, share_out
 
 Solver = Literal["auto", "admm", "pivot"]
 
 # An exact solve on a row's support costs about as much as 64 steps of ADMM. To stop ADMM there, and solve exactly what
 # is left, is never more than about twice as dear as having known which of the two to use.
 ADMM_STEPS: dict[str, float] = {"auto": 64, "admm": math.inf, "pivot": 0}
-MOST_ROWS, FEWEST_ROWS = 2048, 512  # in a block, dealt out to threads; two iterates fit the second-level cache at v = 64
+MOST_ROWS, FEWEST_ROWS = 2048, 512  # in a block, dealt to threads; two iterates fit the second-level cache at v = 64
 REHEARSAL_ROWS, REHEARSED_FROM = 256, 2048  # rows that are solved first of so many or more
 FEW_ROWS = 64  # whose steps are too short for threads to be started, or counted, at all
 
@@ -75,7 +75,7 @@ def nnls(
         solver: "admm" iterates until the tolerance, then solves exactly, on their supports, the rows that are not
             there; "pivot" solves exactly from the start; "auto" gives ADMM as many steps as one exact solve costs.
         tol: of the KKT residual, see `NNLSResult`; 4√v rounding errors if not given.
-        max_iterations: of ADMM, taken in eights, and again of the exchanges in the exact solve.
+        max_iterations: of ADMM, taken a few at a time, and again of the exchanges in the exact solve.
         warm: an earlier result, or earlier coefficients [n v], to start from.
 
     """
@@ -182,7 +182,8 @@ def solve_rows(
         g.clamp_min_(0).addcmul_(g, p.sign(), value=-1)  # zero where p > 0, without a branch for each entry
         torch.mul(g, scale, out=multipliers[rows])
 
-    share_out(solve, even_parts(n, MOST_ROWS, FEWEST_ROWS), plan.threads)
+    length = even_length(n, MOST_ROWS, FEWEST_ROWS)
+    share_out(solve, [slice(start, min(start + length, n)) for start in range(0, n, length)], plan.threads)
     return NNLSResult(coefficients, multipliers, residual, iterations, residual <= plan.tolerance)
 
 
@@ -199,7 +200,7 @@ def _warm_state(splitting: Splitting, f: Tensor, scale: Tensor, warm: NNLSResult
 def _solve_block(
     splitting: Splitting, f: Tensor, state: Tensor | None, plan: Plan, first: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Give coefficients, gradients, residuals and iterations of some rows: by ADMM, then exactly what that did not do."""
+    """Give coefficients, gradients, residuals and iterations of rows: by ADMM, then exactly where that did not do."""
     found = admm(splitting, f, state, plan.tolerance, plan.steps, first=first)
     p, g, residual, iterations = found.state.clamp_min(0), found.gradient, found.residual, found.iterations
     if bool((left := ~(residual <= plan.tolerance)).any()):

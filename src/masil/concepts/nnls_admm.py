@@ -66,10 +66,13 @@ class Iterates:
     residual: Tensor  # [n], as `kkt_residual` of max(t, 0)
     iterations: Tensor  # int64 [n]
 
-    def put(self, rows: Tensor, state: Tensor, gradient: Tensor, residual: Tensor, taken: int) -> None:
-        """Say where some rows are now."""
-        self.state[rows], self.gradient[rows], self.residual[rows] = state, gradient, residual
-        self.iterations[rows] = taken
+    def into(self, whole: "Iterates | None", rows: Tensor | None) -> "Iterates":
+        """Take the place of some rows of the whole, if there is one, and give the whole."""
+        if whole is None:
+            return self
+        whole.state[rows], whole.gradient[rows] = self.state, self.gradient
+        whole.residual[rows], whole.iterations[rows] = self.residual, self.iterations
+        return whole
 
 
 def kkt_residual(coefficients: Tensor, gradient: Tensor, cross: Tensor) -> Tensor:
@@ -100,37 +103,36 @@ def admm(
         first: steps before the first check; others follow every CHECK_EVERY steps.
 
     """
-    n, cold, first = len(cross), state is None, min(first, CHECK_EVERY * (limit // CHECK_EVERY))
-    offset = splitting.cold(cross) if state is None else None
-    state = offset if state is None else state
+    first = min(first, CHECK_EVERY * (limit // CHECK_EVERY))
+    offset = splitting.cold(cross) if state is None else None  # the constant term of a step, None if not known
+    t, step = (offset, first) if state is None else (state.clone(), 0)
+    assert t is not None
+    previous, taken = t, 0
     rows: Tensor | None = None  # those in the batch; None as long as all are
-    taken, step = 0, first if cold else 0
+    found: Iterates | None = None
     while True:
         if step:
             offset = splitting.cold(cross) if offset is None else offset
-            state, previous = _advance(splitting, offset, state, step - taken)
-        p = state.clamp_min(0)
+            t, previous = _advance(splitting, offset, t, step - taken)
+        p = t.clamp_min(0)
         gradient = torch.addmm(cross, p, splitting.gram, beta=-1)
         residual = kkt_residual(p, gradient, cross)
         open_ = ~(residual <= tolerance)
         left = int(open_.sum())
         taken, step = step, step + (CHECK_EVERY if step else first)
-        ends = left == 0 or not taken < step <= limit
-        leaving = left <= 0.75 * len(cross)
-        if (ends or leaving) and rows is None:
-            steps = torch.full((n,), taken, dtype=torch.int64, device=cross.device)
-            found = Iterates(state, gradient, residual, steps)
-        elif ends or leaving:
-            found.put(rows, state, gradient, residual, taken)
-        if ends:
+        ends, leaving = left == 0 or not taken < step <= limit, left <= 0.75 * len(cross)
+        if ends or leaving:
+            steps = torch.full((len(cross),), taken, dtype=torch.int64, device=cross.device)
+            found = Iterates(t, gradient, residual, steps).into(found, rows)
+        if found is not None and ends:
             return found
         if taken:
             rho = splitting.rho
-            state = _balance(splitting, previous, state, open_.nonzero()[:BALANCED_ROWS, 0])
+            t = _balance(splitting, previous, t, open_.nonzero()[:BALANCED_ROWS, 0])
             offset = offset if splitting.rho == rho else None
         if leaving:
             rows = open_.nonzero()[:, 0] if rows is None else rows[open_]
-            cross, state, offset = cross[open_], state[open_], None
+            cross, t, offset = cross[open_], t[open_], None
 
 
 def rehearse(splitting: Splitting, cross: Tensor, tolerance: float, limit: int) -> int:
