@@ -7,7 +7,16 @@ import torch
 from torch import Tensor
 
 from masil.concepts import NMFConvergenceWarning, NMFResult, nmf
-from masil.concepts.nmf_blocks import ArrayBlocks, Blocks, as_blocks, block_rows, iterate, survey
+from masil.concepts.nmf_blocks import (
+    ArrayBlocks,
+    Blocks,
+    as_blocks,
+    block_length,
+    block_rows,
+    block_starts,
+    iterate,
+    survey,
+)
 from masil.errors import InputError
 
 ROWS = (torch.randn(700, 16, generator=torch.Generator().manual_seed(0)).relu() * 4).round() / 4
@@ -118,3 +127,16 @@ def test_bad_values_in_a_late_block_and_a_byte_order_of_another_machine_are_refu
         nmf(rows, 5)
     with pytest.raises(InputError, match="activations are >f4; convert them"):
         nmf(ROWS.numpy().astype(">f4"), 3)
+
+
+@pytest.mark.parametrize("n", [1, 255, 256, 700, 5000, 8192, 20_000])
+def test_blocks_are_even_an_odd_number_of_lines_long_and_hold_every_row_once(
+    n: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("masil.concepts.nmf_blocks.FEWEST_ROWS", 128)
+    source = as_blocks(torch.arange(16.0 * n).view(n, 16))
+    length = block_length(source)
+    assert length % 32 == 16
+    assert length <= block_rows(16) + 32
+    assert len(block_starts(source)) * length >= n > (len(block_starts(source)) - 1) * length
+    assert torch.equal(torch.cat(list(iterate(source))), source.read(0, n))

@@ -1,9 +1,11 @@
 from itertools import pairwise
+from threading import Lock
 
 import pytest
 import torch
+from torch import Tensor
 
-from masil.concepts.nmf_blocks import TensorBlocks
+from masil.concepts.nmf_blocks import Blocks, TensorBlocks, block_starts
 from masil.concepts.nmf_descent import (
     RULES,
     Descent,
@@ -107,3 +109,31 @@ def test_blocks_on_threads_of_their_own_are_blocks_one_after_the_other(
         torch.set_num_threads(before)
     assert len(found[0]) == 4 + 5 * keep
     torch.testing.assert_close(found[1], found[0])
+
+
+def test_a_source_is_read_by_one_thread_at_a_time_and_each_block_once_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("masil.concepts.nmf_blocks.BLOCK_ENTRIES", 1)  # 256 rows: five blocks
+    reading, starts = Lock(), []
+
+    class OneAtATime(Blocks):
+        features, dtype = ROWS.shape[1], ROWS.dtype
+
+        def __len__(self) -> int:
+            return 3 * len(ROWS)
+
+        def read(self, start: int, stop: int) -> Tensor:
+            assert reading.acquire(blocking=False)
+            starts.append(start)
+            rows = ROWS.repeat(3, 1)[start:stop]
+            reading.release()
+            return rows
+
+    source, before = OneAtATime(), torch.get_num_threads()
+    Q = random_concepts(ROWS, 6, torch.Generator().manual_seed(1))
+    try:
+        torch.set_num_threads(3)
+        lower_coefficients(source, Q, Factors.none(6, keep=False), RULES["hals"])
+    finally:
+        torch.set_num_threads(before)
+    assert starts[0] == 0  # where the device is seen
+    assert sorted(starts[1:]) == list(block_starts(source))

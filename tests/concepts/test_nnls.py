@@ -1,6 +1,7 @@
 from collections.abc import Callable
 from dataclasses import fields
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -204,6 +205,32 @@ def test_rows_do_not_depend_on_the_block_they_are_solved_in() -> None:
     assert bool(whole.converged.all())
     pick = torch.tensor([0, 2047, 2048, 4095, 4999])
     assert_as_good(A[pick], Q, whole.coefficients[pick], nnls(A[pick], Q).coefficients)
+
+
+@pytest.mark.parametrize("flavour", FLAVOURS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_rows_do_not_depend_on_whether_some_were_solved_first(
+    flavour: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    A, Q = problem(300, 16, 8, flavour, 10, dtype)
+    module = import_module("masil.concepts.nnls")  # the door gives the function of this name
+    monkeypatch.setattr(module, "REHEARSAL_ROWS", 20)
+    found = []
+    for rehearsed_from in (300, 301):
+        monkeypatch.setattr(module, "REHEARSED_FROM", rehearsed_from)
+        found.append(nnls(A, Q))
+        assert bool(found[-1].converged.all())
+        assert violation(A, Q, found[-1].coefficients) < 100 * torch.finfo(dtype).eps
+    assert_as_good(A, Q, found[0].coefficients, found[1].coefficients)
+
+
+@pytest.mark.parametrize("row", [0, 1234, 4999])
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+def test_a_single_bad_value_in_any_block_is_refused(row: int, value: float) -> None:
+    A, Q = problem(5000, 6, 4, "activations", 11)
+    A[row, 2], Q[:, 2] = value, 0  # concepts that do not look there
+    with pytest.raises(InputError, match="activations have NaN or infinite values in 1 of 5000 rows"):
+        nnls(A, Q)
 
 
 @pytest.mark.usefixtures("one_thread")

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from masil.concepts.nnls_admm import CHECK_EVERY, Splitting, _balance, admm, kkt_residual
+from masil.concepts.nnls_admm import CHECK_EVERY, REHEARSED, Splitting, _balance, admm, kkt_residual, rehearse
 from masil.errors import InputError
 
 
@@ -34,6 +34,56 @@ def test_a_step_is_the_textbook_step() -> None:
     found = admm(splitting, f, start, tolerance=1e-300, limit=CHECK_EVERY)
     torch.testing.assert_close(found.state.clamp_min(0), z)
     torch.testing.assert_close(found.state.clamp_max(0), u)
+
+
+@pytest.mark.parametrize("first", [1, 2, 5])
+def test_steps_before_the_first_check_are_textbook_steps_from_the_cold_start(first: int) -> None:
+    C, f = system(7, 5, 20)
+    splitting = Splitting(C, rho=0.7)
+    start = splitting.cold(f)
+    z, u = textbook(C, f, 0.7, 1.8, first, start.clamp_min(0), start.clamp_max(0))
+    found = admm(splitting, f, None, tolerance=torch.inf, limit=64, first=first)
+    torch.testing.assert_close(found.state.clamp_min(0), z)
+    torch.testing.assert_close(found.state.clamp_max(0), u)
+    assert found.iterations.tolist() == [first] * 7
+
+
+def test_rows_that_leave_one_after_the_other_keep_the_state_they_left_with() -> None:
+    C, f = system(200, 20, 30)
+    f = f * torch.logspace(0, 3, 200, dtype=f.dtype)[:, None]
+    found = admm(Splitting(C), f, None, tolerance=1e-9, limit=800, first=4)
+    assert len(found.iterations.unique()) > 2
+    p = found.state.clamp_min(0)
+    torch.testing.assert_close(found.gradient, p @ C - f, atol=1e-9, rtol=1e-9)
+    expected = kkt_residual(p, p @ C - f, f)
+    torch.testing.assert_close(found.residual, expected, atol=1e-13, rtol=0)
+    assert float(expected.max()) <= 1.001e-9
+
+
+def test_a_start_that_was_given_is_left_alone() -> None:
+    C, f = system(60, 20, 30)
+    start = Splitting(C).cold(f)
+    start[:30] = admm(Splitting(C), f, None, tolerance=1e-12, limit=800).state[:30]  # these leave at once
+    kept = start.clone()
+    admm(Splitting(C), f, start, tolerance=1e-10, limit=800)
+    assert torch.equal(start, kept)
+
+
+@pytest.mark.parametrize("rho", [0.1, 1.0, 10.0])
+def test_after_a_rehearsal_most_rows_are_there_at_the_first_check(rho: float) -> None:
+    C, f = system(300, 20, 60)
+    splitting = Splitting(C, rho=rho)
+    first = rehearse(splitting, f, 1e-4, 64)
+    assert 0 < first <= 64
+    assert 0.05 < splitting.rho < 20
+    found = admm(splitting, f, None, tolerance=1e-4, limit=64, first=first)
+    assert float((found.iterations <= first).double().mean()) >= REHEARSED
+
+
+def test_a_rehearsal_that_would_take_too_long_leaves_the_checks_as_they_are() -> None:
+    C, f = system(50, 20, 60)
+    assert rehearse(Splitting(C), f, 1e-300, 64) == CHECK_EVERY
+    assert rehearse(Splitting(C), f, 1e-300, 0) == CHECK_EVERY
 
 
 def test_minus_rho_u_is_the_multiplier() -> None:

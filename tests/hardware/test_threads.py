@@ -5,7 +5,7 @@ import threading
 import pytest
 import torch
 
-from masil.hardware import Hardware, one_thread, remember, set_threads, share_out
+from masil.hardware import Hardware, even_length, one_thread, remember, set_threads, share_out
 
 
 @pytest.fixture(autouse=True)
@@ -54,3 +54,16 @@ def test_what_goes_wrong_in_a_part_is_raised():
     with pytest.raises(ZeroDivisionError):
         share_out(lambda part: 1 // part, [1, 0, 2], 2)
     assert torch.get_num_threads() == 2
+
+
+@pytest.mark.parametrize("n", [0, 1, 7, 8, 63, 64, 100, 255, 256, 257, 1000])
+def test_parts_are_as_many_as_threads_share_evenly_and_neither_too_long_nor_too_short(n):
+    length = even_length(n, most=64, fewest=16)
+    parts = [min(length, n - start) for start in range(0, n, length)]
+    assert sum(parts) == n
+    assert all(1 <= part <= 64 for part in parts)
+    assert max(parts, default=0) - min(parts, default=0) <= max(1, len(parts))
+    if n >= 64:
+        assert len(parts) % 4 == 0
+    else:
+        assert len(parts) == min(n, 1 + (n >= 32))

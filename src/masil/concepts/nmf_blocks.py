@@ -12,8 +12,11 @@ from torch import Tensor
 
 from masil.concepts.checks import check_values
 from masil.errors import InputError
+from masil.hardware import even_length
 
 BLOCK_ENTRIES = 1 << 22  # of A in one block: 16 MB in single precision, 8,192 rows of 512 features
+FEWEST_ROWS = 1 << 12  # in a block that is there only so that threads have as much to do
+LINE = 16  # numbers of single precision in a line of the processor's cache
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -93,15 +96,33 @@ def working_dtype(source: Blocks) -> torch.dtype:
 
 
 def block_rows(features: int) -> int:
-    """How many rows are read at once."""
+    """How many rows are read at once, or some more to fill lines of the cache."""
     return min(1 << 14, max(1 << 8, BLOCK_ENTRIES // max(1, features)))
+
+
+def block_length(source: Blocks) -> int:
+    """How many rows each block has but the last: about as many.
+
+    It is an odd number of lines: the rows of Pᵀ then begin with a line, and do not all begin in the same place of the
+    cache, where they would drive each other out.
+    """
+    rows = even_length(len(source), block_rows(source.features), FEWEST_ROWS)
+    return (-(-rows // LINE) | 1) * LINE
+
+
+def block_starts(source: Blocks) -> range:
+    """Where blocks begin."""
+    return range(0, len(source), block_length(source))
+
+
+def read_block(source: Blocks, start: int) -> Tensor:
+    """Give the block that begins at this row, in the format that is worked in."""
+    return source.read(start, min(start + block_length(source), len(source))).to(working_dtype(source))
 
 
 def iterate(source: Blocks) -> Iterator[Tensor]:
     """Yield all rows, block after block, in the format that is worked in."""
-    step, dtype = block_rows(source.features), working_dtype(source)
-    for start in range(0, len(source), step):
-        yield source.read(start, min(start + step, len(source))).to(dtype)
+    return (read_block(source, start) for start in block_starts(source))
 
 
 def survey(source: Blocks, wanted: Tensor) -> tuple[float, Tensor]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import islice
+from threading import Lock
 from typing import final
 
 import torch
 from torch import Tensor
 
-from masil.concepts.nmf_blocks import Blocks, block_rows, iterate, working_dtype
+from masil.concepts.nmf_blocks import Blocks, block_length, block_starts, read_block, working_dtype
 from masil.concepts.nmf_updates import Coordinates, Splitting, Update, ridge_start
 from masil.hardware import share_out
 
@@ -38,11 +38,12 @@ class Rule:
 
 
 RULES = {
-    "hals": Rule(Coordinates(), warm_steps=3, cold_steps=6, concept_steps=3),
+    "hals": Rule(Coordinates(), warm_steps=3, cold_steps=6, concept_steps=6),
     "admm": Rule(Splitting(), warm_steps=8, cold_steps=32, concept_steps=8),
 }
 
 BLOCKS_HELD = 8  # of A at one time, at most, each on a thread of its own
+TURNS = 4  # blocks for each thread before their sums are added up
 WINDOW = 10  # iterations over which the decrease of the objective is judged
 RETRIES = 3  # plain passes without gain after which rounding is all that is left
 
@@ -93,7 +94,7 @@ class Factors:
     @classmethod
     def of(cls, P: Tensor, scale: Tensor, source: Blocks, rule: Rule) -> Factors:
         """P [n v] as it is given, in the blocks that `source` is read in."""
-        blocks = torch.split(P.to(working_dtype(source)), block_rows(source.features))
+        blocks = torch.split(P.to(working_dtype(source)), block_length(source))
         return cls(True, [rule.update.begin(rows.T) for rows in blocks], scale)
 
 
@@ -165,23 +166,28 @@ def lower_coefficients(
     warm = bool(factors.states)
     steps = patience * (rule.warm_steps if warm else rule.cold_steps)
 
-    def lower(numbered: tuple[int, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        """Lower one block; give its P, transposed, and what it adds to both sums."""
-        number, block = numbered
+    starts, reading = block_starts(source), Lock()  # a source need not bear to be read by two threads
+
+    def lower(number: int) -> tuple[Tensor | None, Tensor, Tensor]:
+        """Lower one block; give its P, transposed, if it is new and kept, and what it adds to both sums."""
+        with reading:
+            block = read_block(source, starts[number])
         q, G, scale = (small.to(block.dtype).to(block.device) for small in (Q, Q @ Q.T, factors.scale))
         C = q @ block.T
         state = factors.states[number].mul_(scale[:, None]) if warm else rule.update.begin(ridge_start(G, C))
         rule.update.lower(state, G, C, steps)
         X = rule.update.factor(state)
-        return state, (X @ X.T).cpu().double(), (X @ block).cpu().double()
+        kept = state if factors.keep and not warm else None
+        return kept, (X @ X.T).cpu().double(), (X @ block).cpu().double()
 
-    threads, numbered_blocks = min(torch.get_num_threads(), BLOCKS_HELD), enumerate(iterate(source))
-    while together := list(islice(numbered_blocks, threads)):
-        alone = len(together) == 1 or together[0][1].device.type != "cpu"
-        for state, XX, XA in map(lower, together) if alone else share_out(lower, together, threads):
+    threads, numbers = min(torch.get_num_threads(), BLOCKS_HELD), range(len(starts))
+    alone = len(starts) == 1 or source.read(0, 1).device.type != "cpu"
+    turn = TURNS * threads
+    for some in (numbers[first : first + turn] for first in range(0, len(numbers), turn)):
+        for state, XX, XA in map(lower, some) if alone else share_out(lower, some, threads):
             PP += XX
             PA += XA
-            if factors.keep and not warm:
+            if state is not None:
                 factors.states.append(state)
     factors.scale = torch.ones_like(factors.scale)
     return PP, PA

@@ -49,32 +49,35 @@ class Coordinates(Update):
     @one_thread()
     def lower(self, state: Tensor, G: Tensor, C: Tensor, steps: int) -> None:
         """x_j ← max(0, (c_j − Σ_{k≠j} G_jk x_k) / G_jj) for each concept j; a step is one sweep over all of them."""
-        # A panel of concepts moves together: how far each would go alone comes from one matrix product,
-        #     m_j = (c_j − Σ_k G_jk x_k) / G_jj,
-        # then each in turn is put right by what those before it in the panel have moved, and kept from going below
-        # zero: m_j ← max(−x_j, m_j − Σ_{k<j} G_jk m_k / G_jj). All views are made once, because on small problems it is
-        # the number of operations that counts. A concept with G_jj = 0 takes no part in the objective, whatever x_j is:
-        # it stays as it is.
-        X, v = state, len(G)
-        inverse = torch.where(G.diagonal() > 0, 1 / G.diagonal(), 0)
-        coupling, target = G * inverse[:, None], C * inverse[:, None]
-        moves, floors = torch.empty_like(X[:PANEL]), torch.empty_like(X[:PANEL])
-        turns = [(moves[j], floors[j], moves[:j].T) for j in range(len(moves))]
+        # With W_jk = G_jk / G_jj, a panel of concepts moves together: what all but those before it in the panel make of
+        # x_j comes from one matrix product,
+        #     y_j = c_j / G_jj − Σ_{k before the panel, or k > j} W_jk x_k,
+        # then each in turn takes off what those before it in the panel have become, and what is below zero:
+        #     y_j ← max(0, y_j − Σ_{k<j in the panel} W_jk y_k).
+        # All views are made once and W is negated, because on small problems it is the number of operations and of
+        # their arguments that counts. A concept with G_jj = 0 takes no part in the objective, whatever x_j is: it stays
+        # as it is, which −W_jj = 1 makes of the product.
+        X, v, diagonal = state, len(G), G.diagonal()
+        inverse = torch.where(diagonal > 0, 1 / diagonal, 0)
+        weights, target = -G * inverse[:, None], C * inverse[:, None]
+        weights.diagonal().copy_(diagonal == 0)
+        fresh = torch.empty_like(X[:PANEL])
+        turns = [(fresh[j], fresh[:j].T) for j in range(len(fresh))]
         panels = []
         for start in range(0, v, PANEL):
             rows = slice(start, min(start + PANEL, v))
-            size = rows.stop - start
-            inner = [row[start : start + j] for j, row in enumerate(coupling[rows])]
-            panels.append((X[rows], target[rows], coupling[rows], moves[:size], floors[:size], inner))
+            together = weights[rows].clone()
+            together[:, rows].triu_()
+            own = zip(turns, weights[rows], strict=False)  # the last panel may have fewer concepts
+            inner = [(y, before, row[start : start + j]) for j, ((y, before), row) in enumerate(own)]
+            panels.append((X[rows], target[rows], together, fresh[: len(inner)], inner))
         for _ in range(steps):
-            for x, goal, weights, move, floor, inner in panels:
-                torch.addmm(goal, weights, X, alpha=-1, out=move)
-                torch.neg(x, out=floor)
-                for j, (weight, (own, lowest, before)) in enumerate(zip(inner, turns, strict=False)):
-                    if j:
-                        own.addmv_(before, weight, alpha=-1)
-                    torch.maximum(own, lowest, out=own)
-                x.add_(move)
+            for x, goal, together, new, inner in panels:
+                torch.addmm(goal, together, X, out=new)
+                inner[0][0].relu_()
+                for y, before, weight in inner[1:]:
+                    y.addmv_(before, weight).relu_()
+                x.copy_(new)
 
 
 @final

@@ -14,18 +14,19 @@ import torch
 from torch import Tensor
 
 from masil.concepts.checks import dtype_name
-from masil.concepts.nnls_admm import Splitting, admm
+from masil.concepts.nnls_admm import CHECK_EVERY, Splitting, admm, rehearse
 from masil.concepts.nnls_gradient import solve_differentiably, unit_rows
 from masil.concepts.nnls_pivot import pivot
 from masil.errors import InputError, lookup
-from masil.hardware import one_thread, share_out
+from masil.hardware import even_length, one_thread, share_out
 
 Solver = Literal["auto", "admm", "pivot"]
 
 # An exact solve on a row's support costs about as much as 64 steps of ADMM. To stop ADMM there, and solve exactly what
 # is left, is never more than about twice as dear as having known which of the two to use.
 ADMM_STEPS: dict[str, float] = {"auto": 64, "admm": math.inf, "pivot": 0}
-BLOCK_ROWS = 1024  # shared out to threads by the block; a few of its iterates fit the second-level cache at v = 64
+MOST_ROWS, FEWEST_ROWS = 2048, 512  # in a block, dealt to threads; two iterates fit the second-level cache at v = 64
+REHEARSAL_ROWS, REHEARSED_FROM = 256, 2048  # rows that are solved first of so many or more
 FEW_ROWS = 64  # whose steps are too short for threads to be started, or counted, at all
 
 
@@ -74,7 +75,7 @@ def nnls(
         solver: "admm" iterates until the tolerance, then solves exactly, on their supports, the rows that are not
             there; "pivot" solves exactly from the start; "auto" gives ADMM as many steps as one exact solve costs.
         tol: of the KKT residual, see `NNLSResult`; 4√v rounding errors if not given.
-        max_iterations: of ADMM, taken in eights, and again of the exchanges in the exact solve.
+        max_iterations: of ADMM, taken a few at a time, and again of the exchanges in the exact solve.
         warm: an earlier result, or earlier coefficients [n v], to start from.
 
     """
@@ -111,10 +112,14 @@ def _check(A: Tensor, Q: Tensor) -> None:
         raise InputError(
             f"The concepts have shape {list(Q.shape)}, but NNLS needs at least one concept and one feature."
         )
-    for name, matrix in (("activations", A), ("concepts", Q)):
-        if not bool(matrix.sum().isfinite()) and not bool(matrix.isfinite().all()):
-            rows = int((~matrix.isfinite()).any(1).sum())
-            raise InputError(f"The {name} have NaN or infinite values in {rows} of {len(matrix)} rows.")
+    _check_finite("concepts", Q, Q)
+
+
+def _check_finite(name: str, rows: Tensor, matrix: Tensor) -> None:
+    """Refuse some rows of a matrix that are not all finite, and say how many of its rows are not."""
+    if not bool(rows.sum().isfinite()) and not bool(rows.isfinite().all()):
+        bad = int((~matrix.isfinite()).any(1).sum())
+        raise InputError(f"The {name} have NaN or infinite values in {bad} of {len(matrix)} rows.")
 
 
 @dataclass(frozen=True)
@@ -140,7 +145,13 @@ def _solve(A: Tensor, Q: Tensor, plan: "Plan", warm: NNLSResult | Tensor | None)
     unit, scale = unit_rows(Q)
     exact = unit.cpu().double()  # the product is small, and then as exact as the format can show
     gram = (exact @ exact.T).to(Q.dtype).to(Q.device)
-    found = solve_rows(gram, scale, lambda rows: A[rows] @ unit.T, len(A), plan, warm)
+
+    def cross(rows: slice) -> Tensor:
+        block = A[rows]
+        _check_finite("activations", block, A)  # just before the product, which then finds them in the cache
+        return block @ unit.T
+
+    found = solve_rows(gram, scale, cross, len(A), plan, warm)
     return found.coefficients, found.multipliers, found.residual, found.iterations, found.converged
 
 
@@ -155,20 +166,24 @@ def solve_rows(
     start = warm.coefficients if isinstance(warm, NNLSResult) else warm
     if start is not None and start.shape != (n, v):
         raise InputError(f"The warm start has shape {list(start.shape)} but the problem needs {[n, v]}.")
-    first_step = Splitting(gram)
+    splitting, first = Splitting(gram), CHECK_EVERY
+    if warm is None and plan.steps and n >= REHEARSED_FROM:
+        some = slice(0, n, n // REHEARSAL_ROWS)
+        first = rehearse(splitting, cross(some), plan.tolerance, plan.steps)
     coefficients, multipliers, residual = gram.new_empty(n, v), gram.new_empty(n, v), gram.new_empty(n)
     iterations = torch.zeros(n, dtype=torch.int64, device=gram.device)
 
     def solve(rows: slice) -> None:
-        splitting = copy(first_step)  # each block moves ρ for itself
+        own = copy(splitting)  # each block moves ρ for itself
         f = cross(rows)
-        state = splitting.cold(f) if warm is None else _warm_state(splitting, f, scale, warm, rows)
-        p, residual[rows], iterations[rows] = _solve_block(splitting, f, state, plan, warm is not None)
-        g = torch.addmm(f, p, gram, beta=-1)
-        coefficients[rows] = p / scale
-        multipliers[rows] = torch.where(p > 0, 0, g.clamp_min(0)) * scale
+        state = None if warm is None else _warm_state(own, f, scale, warm, rows)
+        p, g, residual[rows], iterations[rows] = _solve_block(own, f, state, plan, first)
+        torch.div(p, scale, out=coefficients[rows])
+        g.clamp_min_(0).addcmul_(g, p.sign(), value=-1)  # zero where p > 0, without a branch for each entry
+        torch.mul(g, scale, out=multipliers[rows])
 
-    share_out(solve, [slice(first, min(first + BLOCK_ROWS, n)) for first in range(0, n, BLOCK_ROWS)], plan.threads)
+    length = even_length(n, MOST_ROWS, FEWEST_ROWS)
+    share_out(solve, [slice(start, min(start + length, n)) for start in range(0, n, length)], plan.threads)
     return NNLSResult(coefficients, multipliers, residual, iterations, residual <= plan.tolerance)
 
 
@@ -183,15 +198,16 @@ def _warm_state(splitting: Splitting, f: Tensor, scale: Tensor, warm: NNLSResult
 
 
 def _solve_block(
-    splitting: Splitting, f: Tensor, state: Tensor, plan: Plan, warm: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Give the coefficients, residuals and iterations of some rows: by ADMM, then exactly where that did not do."""
-    found = admm(splitting, f, state, plan.tolerance, plan.steps, warm=warm)
-    p, residual, iterations = found.state.clamp_min(0), found.residual, found.iterations
+    splitting: Splitting, f: Tensor, state: Tensor | None, plan: Plan, first: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Give coefficients, gradients, residuals and iterations of rows: by ADMM, then exactly where that did not do."""
+    found = admm(splitting, f, state, plan.tolerance, plan.steps, first=first)
+    p, g, residual, iterations = found.state.clamp_min(0), found.gradient, found.residual, found.iterations
     if bool((left := ~(residual <= plan.tolerance)).any()):
         exact = pivot(splitting.gram, f[left], found.state[left], plan.tolerance, plan.exchanges)
         better = exact.residual < residual[left]
         rows = left.nonzero()[:, 0][better]
         p[rows], residual[rows] = exact.coefficients[better], exact.residual[better]
+        g[rows] = torch.addmm(f[rows], p[rows], splitting.gram, beta=-1)
         iterations[left] += exact.exchanges
-    return p, residual, iterations
+    return p, g, residual, iterations

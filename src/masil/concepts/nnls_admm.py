@@ -9,6 +9,8 @@ from masil.errors import InputError
 
 RELAXATION = 1.8  # over-relaxation α: 1 is plain ADMM, 2 is Peaceman–Rachford
 CHECK_EVERY = 8  # a check costs about two steps
+REHEARSALS, REHEARSAL_STEPS = 3, 24  # at most, the steps in each
+REHEARSED = 0.7  # of the rows of a rehearsal: what is open then goes on in a smaller batch
 BALANCE = 3.0  # ρ moves when the median primal and dual residuals differ by more than this factor
 RHO_RANGE = (1e-3, 1e3)
 BALANCED_ROWS = 256  # that decide how ρ moves
@@ -60,8 +62,17 @@ class Iterates:
     """Where ADMM left each row."""
 
     state: Tensor  # [n v], t = z + u
+    gradient: Tensor  # [n v], pC − f at p = max(t, 0)
     residual: Tensor  # [n], as `kkt_residual` of max(t, 0)
     iterations: Tensor  # int64 [n]
+
+    def into(self, whole: "Iterates | None", rows: Tensor | None) -> "Iterates":
+        """Take the place of some rows of the whole, if there is one, and give the whole."""
+        if whole is None:
+            return self
+        whole.state[rows], whole.gradient[rows] = self.state, self.gradient
+        whole.residual[rows], whole.iterations[rows] = self.residual, self.iterations
+        return whole
 
 
 def kkt_residual(coefficients: Tensor, gradient: Tensor, cross: Tensor) -> Tensor:
@@ -72,44 +83,90 @@ def kkt_residual(coefficients: Tensor, gradient: Tensor, cross: Tensor) -> Tenso
 
 
 def admm(
-    splitting: Splitting, cross: Tensor, state: Tensor, tolerance: float, limit: int, *, warm: bool = True
+    splitting: Splitting,
+    cross: Tensor,
+    state: Tensor | None,
+    tolerance: float,
+    limit: int,
+    *,
+    first: int = CHECK_EVERY,
 ) -> Iterates:
     """Iterate every row until its KKT residual is within `tolerance`; rows that are there leave the batch.
 
-    A start that is not warm is not checked, as long as there are steps to take.
+    Args:
+        splitting: the operators, whose ρ is moved.
+        cross: f [n v].
+        state: t [n v] to start from, which is checked before the first step; None for a cold start, which is not, as
+            long as there are steps to take.
+        tolerance: of the KKT residual.
+        limit: of the steps.
+        first: steps before the first check; others follow every CHECK_EVERY steps.
+
     """
-    final = torch.empty_like(state)
-    residual = torch.empty_like(cross[:, 0])
-    iterations = torch.zeros(len(cross), dtype=torch.int64, device=cross.device)
-    rows = torch.arange(len(cross), device=cross.device)
-    for step in range(0 if warm or limit < CHECK_EVERY else CHECK_EVERY, limit + 1, CHECK_EVERY):
+    first = min(first, CHECK_EVERY * (limit // CHECK_EVERY))
+    offset = splitting.cold(cross) if state is None else None  # the constant term of a step, None if not known
+    t, step = (offset, first) if state is None else (state.clone(), 0)
+    assert t is not None
+    previous, taken = t, 0
+    rows: Tensor | None = None  # those in the batch; None as long as all are
+    found: Iterates | None = None
+    while True:
         if step:
-            state, previous = _advance(splitting, cross, state)
-        p = state.clamp_min(0)
-        found = kkt_residual(p, torch.addmm(cross, p, splitting.gram, beta=-1), cross)
-        residual[rows], iterations[rows] = found, step
-        open_ = ~(found <= tolerance)
+            offset = splitting.cold(cross) if offset is None else offset
+            t, previous = _advance(splitting, offset, t, step - taken)
+        p = t.clamp_min(0)
+        gradient = torch.addmm(cross, p, splitting.gram, beta=-1)
+        residual = kkt_residual(p, gradient, cross)
+        open_ = ~(residual <= tolerance)
         left = int(open_.sum())
-        if left == 0 or step + CHECK_EVERY > limit:
+        taken, step = step, step + (CHECK_EVERY if step else first)
+        ends, leaving = left == 0 or not taken < step <= limit, left <= 0.75 * len(cross)
+        if ends or leaving:
+            steps = torch.full((len(cross),), taken, dtype=torch.int64, device=cross.device)
+            found = Iterates(t, gradient, residual, steps).into(found, rows)
+        if found is not None and ends:
+            return found
+        if taken:
+            rho = splitting.rho
+            t = _balance(splitting, previous, t, open_.nonzero()[:BALANCED_ROWS, 0])
+            offset = offset if splitting.rho == rho else None
+        if leaving:
+            rows = open_.nonzero()[:, 0] if rows is None else rows[open_]
+            cross, t, offset = cross[open_], t[open_], None
+
+
+def rehearse(splitting: Splitting, cross: Tensor, tolerance: float, limit: int) -> int:
+    """Solve a few rows from a cold start: leave ρ where it suits them, and say after how many steps to check the rest.
+
+    That is when most of these are there, so that no check comes before, and only a few rows have to go on after it.
+    """
+    every = CHECK_EVERY // 2
+    for _ in range(REHEARSALS):
+        rho, offset = splitting.rho, splitting.cold(cross)
+        state = offset
+        for step in range(every, min(limit, REHEARSAL_STEPS) + 1, every):
+            state, previous = _advance(splitting, offset, state, every)
+            p = state.clamp_min(0)
+            there = kkt_residual(p, torch.addmm(cross, p, splitting.gram, beta=-1), cross) <= tolerance
+            if int(there.sum()) >= REHEARSED * len(cross):
+                return step
+            if step == CHECK_EVERY:
+                _balance(splitting, previous, state, (~there).nonzero()[:BALANCED_ROWS, 0])
+                if splitting.rho != rho:
+                    break
+        else:
             break
-        if step:
-            state = _balance(splitting, previous, state, open_.nonzero()[:BALANCED_ROWS, 0])
-        if left <= 0.75 * len(rows):
-            final[rows[~open_]] = state[~open_]
-            rows, cross, state = rows[open_], cross[open_], state[open_]
-    final[rows] = state
-    return Iterates(final, residual, iterations)
+    return CHECK_EVERY
 
 
-def _advance(splitting: Splitting, cross: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-    """Take CHECK_EVERY steps; give the last state and the one before it."""
-    offset = cross @ splitting.offset
-    state, previous, magnitude = state.clone(), torch.empty_like(state), torch.empty_like(state)
-    for step in range(CHECK_EVERY):
-        if step == CHECK_EVERY - 1:
-            previous.copy_(state)
+def _advance(splitting: Splitting, offset: Tensor, state: Tensor, steps: int) -> tuple[Tensor, Tensor]:
+    """Take some steps from a state that is left as it is; give the last state and the one before it."""
+    magnitude, previous = torch.empty_like(state), state
+    for step in range(steps):
         torch.abs(state, out=magnitude)
-        torch.add(offset, state, alpha=1 - RELAXATION / 2, out=state)
+        previous = state
+        in_place = state if 0 < step < steps - 1 else None
+        state = torch.add(offset, state, alpha=1 - RELAXATION / 2, out=in_place)
         state.addmm_(magnitude, splitting.kernel)
     return state, previous
 
@@ -127,6 +184,6 @@ def _balance(splitting: Splitting, previous: Tensor, state: Tensor, rows: Tensor
     rho = min(max(splitting.rho * min(max(ratio**0.5, 0.25), 4.0), RHO_RANGE[0]), RHO_RANGE[1])
     if rho == splitting.rho:
         return state
-    state = torch.where(state > 0, state, state * (splitting.rho / rho))
+    state = torch.add(state.clamp_min(0), state.clamp_max(0), alpha=splitting.rho / rho)
     splitting.set_rho(rho)
     return state

@@ -46,6 +46,21 @@ def one_thread(short: bool = True) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+def even_length(n: int, most: int, fewest: int) -> int:
+    """Say how long equal parts of n rows are, at most `most`: two or four times as many as need be, or a multiple.
+
+    Two or four threads then have as much to do, whoever takes which part. It is not done where a part would have less
+    than `fewest` rows, and does not depend on the machine.
+    """
+    count = max(1, -(-n // most))
+    for share in (4, 2):
+        even = -(-count // share) * share
+        if n >= even * fewest:
+            count = even
+            break
+    return max(1, -(-n // count))
+
+
 def share_out(work: Callable[[Part], Done], parts: Sequence[Part], threads: int) -> list[Done]:
     """Do independent parts of some work on so many threads, each part on one of them; no gradients are recorded."""
     import torch
