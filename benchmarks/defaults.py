@@ -67,10 +67,12 @@ FOLLOWS = (
 Row = dict[str, Any]
 
 
-def choices() -> Iterator[Row]:
+def choices(only: Sequence[str] = ()) -> Iterator[Row]:
     """Yield the present defaults, then each with one parameter changed; TEEN's weight with and without concepts."""
     yield {}
     for name, values in TRIED.items():
+        if only and name not in only:
+            continue
         for value in values:
             if name == "teen":
                 yield from ({"calibration": calibration, name: value} for calibration in ("teen", "both"))
@@ -139,14 +141,14 @@ def strengths(method: Any, last: SessionData, protocol: Protocol) -> Iterator[Ro
 def sweep(asked: argparse.Namespace) -> None:
     """Play all choices on all plays and write the file."""
     rows: list[Row] = []
-    name = "-".join(filter(None, [asked.protocol, asked.recipe or asked.backbone]))
+    name = "-".join(filter(None, [asked.protocol, asked.recipe or asked.backbone, *asked.only]))
     file, started, begun = asked.folder / f"{name}.json", datetime.now(UTC), time.perf_counter()
     for play, views, setting in settings(asked, asked.recipe, asked.views):
-        tried = list(choices()) if views == asked.views[0] else [{}]
+        tried = list(choices(asked.only)) if views == asked.views[0] else [{}]
         for choice in track(tried, f"Play {play}"):
             for found in measure(setting, choice, asked.seed, asked.draws):
                 rows.append({"play": play, "choice": choice | {"views": views}, **found})
-            about = {name: getattr(asked, name) for name in ("protocol", "recipe", "seed", "plays", "draws")}
+            about = {name: getattr(asked, name) for name in ("protocol", "recipe", "seed", "plays", "draws", "only")}
             about |= {"backbone": setting.backbone.name, "width": asked.width if asked.recipe else None}
             seconds = time.perf_counter() - begun
             stamp = make_stamp(command(), setting.device, None, started=started, seconds=seconds)
@@ -197,7 +199,8 @@ def page(files: list[Path]) -> str:
         of = f"trained by {found['recipe']} at width {found['width']}" if found["recipe"] else found["backbone"]
         made = f"{found['plays']} plays, {found['draws']} draws of the shots in each; "
         made += f"`python benchmarks/{portable(found['stamp']['command'])}` at {found['stamp']['commit']}."
-        lines += ["", f"## {found['protocol']}, {of}", "", made]
+        alone = f", {' and '.join(found['only'])} alone" if found.get("only") else ""
+        lines += ["", f"## {found['protocol']}, {of}{alone}", "", made]
         for aim, title in AIMS.items():
             lines += ["", f"By {title}:", "",
                       "| choice | balance | accuracy | base | novel | harmonic mean | against the defaults |",
@@ -235,6 +238,7 @@ def main() -> None:
     parser.add_argument(
         "--views", type=int, nargs="+", default=[1], help="all is tried with the first; then the others"
     )
+    parser.add_argument("--only", nargs="+", default=[], choices=list(TRIED), help="vary these parameters alone")
     parser.add_argument("--folder", type=Path, default=Path("results/defaults"))
     parser.add_argument("--page", nargs="?", type=Path, const=Path("docs/defaults.md"), help="make the page instead")
     asked = parser.parse_args()
