@@ -305,6 +305,7 @@ def test_epochs_fill_the_hours_that_are_given(patterns, tiny, short, tmp_path, m
     monkeypatch.setattr("masil.training.session.TrainingRun.epoch_seconds", lambda self, px: {8: 1.0, 16: 4.0}[px])
     result = run(patterns(), recipe, tmp_path, hours=18 / 3600)
     assert result.recipe.stages == ((6, 8), (3, 16))  # three times two seconds and once four
+    assert result.recipe.name == f"{recipe.name} epochs=9"
     again = run(patterns(), recipe, tmp_path, hours=99)  # it was begun, and is finished
     assert same_weights(result, again)
     for wrong in (0, math.nan, math.inf):

@@ -87,15 +87,15 @@ def train(
 
 
 def _in_hours(hours: float, trial: TrainingRun) -> Recipe:
-    """Give the recipe with as many epochs as fit; a run that was begun has its number already."""
+    """Give the recipe with as many epochs as fit, and a name that says so; a run that was begun has both already."""
     recipe = trial.recipe
     if (begun := read_checkpoint(trial.folder)) is not None:
-        return replace(recipe, stages=begun.recipe.stages)
+        return replace(recipe, stages=begun.recipe.stages, name=begun.recipe.name)
     usual = sum(epochs * trial.epoch_seconds(px) for epochs, px in recipe.stages)
     times = 3600 * hours / usual
     stages = tuple((max(1, round(times * epochs)), px) for epochs, px in recipe.stages)
     LOG.info("The recipe's epochs would take %s here; in %g hours there are %s.", duration(usual), hours, stages)
-    return replace(recipe, stages=stages)
+    return replace(recipe, stages=stages, name=f"{recipe.name} epochs={sum(epochs for epochs, _ in stages)}")
 
 
 def _take_up(run: TrainingRun, resume: bool) -> None:
