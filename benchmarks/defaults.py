@@ -60,7 +60,8 @@ FOLLOWS = (
     "`TRAINED_BALANCE`. *Power* ½ and the *posterior* reading are confirmed for accuracy on both; no other weight of a "
     "class's own part is better than a quarter. *Shrinkage*: no constant is ahead of what sampling leaves uncertain, "
     "2 √(d/f) for d features and f residuals, on either backbone, for either aim; it is the default. 1, the default "
-    "before, and so in the sections where all is varied, is .5 and .6 behind it on the ResNets, .3 and .3 on CUB-200. "
+    "before, and so in the sections where all is varied, is .5 and .6 behind it on the ResNets, .3 and .3 on CUB-200; "
+    "on the characters no interval tells one from another. "
     "*Concepts* as a prior raise the harmonic mean by two points on CUB-200 and lower it by a quarter on the ResNets; "
     "TEEN's pull is level with them in accuracy on CUB-200. Mirrored *views* gain a point."
 )
