@@ -98,7 +98,7 @@ def test_a_folder_of_photos_is_tuned_for(masil, photos, tmp_path, known, monkeyp
     assert set(found["chosen"]) == {"shrinkage", "concepts", "alpha", "bias"}
     means = [trial["harmonic_mean"] for trial in found["trials"]]
     assert means == sorted(means, reverse=True)
-    assert len(means) == 30
+    assert len(means) == 40
     monkeypatch.setattr("masil.learner.VARIED", {"calibration": ("teen",)})
     printed = masil("tune", folder, "--shots", 3, "--plays", 1, "--all").stdout
     assert "Masil(shrinkage=" in printed
