@@ -111,7 +111,7 @@ def bench(
 
     With --recipe, methods that train a backbone in their own way do so; the others share one.
     """
-    from masil.benchmark import Entry, Origin, left_out, prepare
+    from masil.benchmark import Entry, Origin, left_out, prepare, with_held_out
     from masil.benchmark import bench as play_grid
     from masil.data import has_standard_shots
     from masil.methods import METHODS, find_method, trains_its_own_base
@@ -128,6 +128,7 @@ def bench(
     chosen = dict(find_method(name) for name in names)
     given = options.read_parameters(parameters, list(chosen))
     plan = _recipe(recipe, given.get("recipe", {}))
+    apart = None if without is None else _recipe_without(without, list(chosen.values()))
     own = [trains_its_own_base(method) for method in chosen.values()]
     if checkpoint is not None and recipe is not None and not any(own):
         raise InputError(f"--recipe {recipe} has no effect beside --checkpoint: no method here trains in its own way.")
@@ -142,8 +143,8 @@ def bench(
         entries = [entry for entry in entries if entry.name not in reasons]
         if reasons:
             say("\n  ".join([f"Note: 'all' leaves out {', '.join(reasons)}:", *dict.fromkeys(reasons.values())]))
-    if without is not None:
-        setting = _with_held_out(setting, without, [entry.factory for entry in entries], out / "without", jobs)
+    if apart is not None:
+        setting = with_held_out(setting, apart, out / "without", jobs)
     grid = play_grid(
         setting, entries,
         [None] if standard else 5 if draws is None else draws, out=out, seed=seed, recipe=plan,
@@ -158,14 +159,13 @@ def bench(
         raise typer.Exit(1)
 
 
-def _with_held_out(setting: "Setting", name: str, methods: list[Any], folder: Path, jobs: int | None) -> "Setting":
-    """Give the setting with backbones for choices, unless no method makes any on them."""
-    from masil.benchmark import with_held_out
+def _recipe_without(name: str, methods: list[Any]) -> "Recipe":
+    """Give the recipe of backbones for choices, unless no method makes any on them."""
     from masil.training import recipe as find_recipe
 
     if not any(getattr(method, "chooses", False) and method.sees == "activations" for method in methods):
         raise InputError(f"--without {name} has no effect: no method here chooses parameters, or only on images.")
-    return with_held_out(setting, find_recipe(name), folder, jobs)
+    return find_recipe(name)
 
 
 def _begin(out: Path | None, refused: tuple[str, str, Path | None, str | None]) -> None:
