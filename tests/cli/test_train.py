@@ -105,6 +105,6 @@ def test_a_folder_of_photos_is_tuned_for(masil, photos, tmp_path, known, monkeyp
     (line,) = re.findall(r"^For masil run and bench: (.+)$", printed, re.MULTILINE)
     (call,) = re.findall(r"Masil\((.+)\)", printed)
     assert read_parameters(shlex.split(line)[1::2], ["masil"])["masil"] == eval(f"dict({call})")
-    assert "the best of 31" in printed
+    assert "the best of 41" in printed
     with pytest.raises(MasilError, match="nothing"):
         masil("tune", tmp_path / "nothing")
